@@ -1,0 +1,45 @@
+# Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
+.PHONY: figures test test-long lint benchmarks clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+STAMPS := .venv/stamps
+WORKERS ?= 2
+
+figures: $(STAMPS)/figures
+	$(BIN)/python -m figures $(FIGURES)
+
+test: $(STAMPS)/test
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(TESTS)
+
+test-long: $(STAMPS)/test
+	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+
+lint: $(STAMPS)/lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+benchmarks: $(STAMPS)/test
+	$(BIN)/python -m benchmarks
+
+$(STAMPS)/venv: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/figures: $(STAMPS)/venv pyproject.toml
+	$(PIP) --editable . --group figures
+	touch $@
+
+$(STAMPS)/test: $(STAMPS)/figures
+	$(PIP) --editable . --group analysis --group test --group lint
+	touch $@
+
+$(STAMPS)/lint: $(STAMPS)/figures
+	$(PIP) --editable . --group lint
+	touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,121 @@
+"""Optimal transport with membership cost: exact optima, bounds and verifiers for speculative decoding.
+
+A small draft model proposes tokens, a large target model verifies them so that the output keeps the target's law. How likely is a
+draft to be accepted, how likely could it be at best, and which scheme gets there?
+
+Notation, everywhere:
+
+====================  ==================================================================================================
+p, ``draft``          the draft model's distribution on a vocabulary Ω of V tokens, an array ``(..., V)``
+q, ``target``         the target model's distribution (SpecTr and ERSD use these letters; Leviathan and vLLM swap them)
+k                     number of drafts
+X = (X₁..X_k), S      the drafts in order; the set of distinct drafted tokens
+Y                     the output token; lossless means Y ~ q
+P(T), Q(T), b(T)      masses of a token set; b(T) = Pr(S ⊆ T), the containment function of the draft law
+α, α*                 acceptance Pr(Y ∈ S); its maximum over all couplings of the drafts and Y ~ q
+β, γ, γ*              K-SEQ's single-try acceptance, its division factor, the smallest lossless one
+====================  ==================================================================================================
+
+A *draft law* says how drafts are drawn, a *verifier* how the output is chosen given the drafts; the optimum depends on (draft,
+target, law) alone. Arrays are keyword-only, because α is not symmetric in p and q.
+"""
+
+from otm.bounds.kseq_lower import kseq_factor, kseq_lower
+from otm.bounds.limit_upper import support_limit_upper
+from otm.bounds.spectr_upper import spectr_minimum_upper, spectr_upper
+from otm.comparison import Comparison, ComparisonRow, compare
+from otm.distributions import bernoulli, describe, dirichlet, from_logits, uniform, zipf
+from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
+from otm.drafts import IID, LAWS, Law
+from otm.errors import (
+    InvalidDistribution,
+    InvalidParameter,
+    OtmError,
+    ShapeMismatch,
+    SolverFailure,
+    TooLarge,
+    Unsupported,
+)
+from otm.montecarlo import estimate
+from otm.optimum.certify import certify_exactly
+from otm.optimum.closed_forms import two_token_optimum, uniform_optimum
+from otm.optimum.lp import optimum
+from otm.optimum.program import TransportProgram, optimum_program
+from otm.pmf import normalise
+from otm.problem import Problem
+from otm.results import Coupling, Estimate, Optimum, Samples
+from otm.schemes import (
+    acceptance,
+    acceptance_curve,
+    coupling,
+    kernel,
+    optimal_acceptance,
+    optimal_acceptance_curve,
+    optimal_cut,
+    prepare,
+    sample,
+)
+from otm.verifiers import VERIFIERS, Conditional, KSeq, Maximal, Otm, RecursiveRejection, Rule, Shared, Verifier
+from otm.verifiers.kseq import gamma_star
+
+__all__ = [
+    "IID",
+    "LAWS",
+    "VERIFIERS",
+    "Comparison",
+    "ComparisonRow",
+    "Conditional",
+    "Coupling",
+    "Estimate",
+    "InvalidDistribution",
+    "InvalidParameter",
+    "KSeq",
+    "Law",
+    "Maximal",
+    "Optimum",
+    "Otm",
+    "OtmError",
+    "Problem",
+    "RecursiveRejection",
+    "Rule",
+    "Samples",
+    "ShapeMismatch",
+    "Shared",
+    "SolverFailure",
+    "TooLarge",
+    "TransportProgram",
+    "Unsupported",
+    "Verifier",
+    "acceptance",
+    "acceptance_curve",
+    "bernoulli",
+    "certify_exactly",
+    "compare",
+    "coupling",
+    "describe",
+    "dirichlet",
+    "estimate",
+    "from_logits",
+    "gamma_star",
+    "harmonic_mean_distance",
+    "kernel",
+    "kl_divergence",
+    "kseq_factor",
+    "kseq_lower",
+    "normalise",
+    "optimal_acceptance",
+    "optimal_acceptance_curve",
+    "optimal_cut",
+    "optimum",
+    "optimum_program",
+    "prepare",
+    "sample",
+    "spectr_minimum_upper",
+    "spectr_upper",
+    "support_limit_upper",
+    "total_variation",
+    "two_token_optimum",
+    "uniform",
+    "uniform_optimum",
+    "zipf",
+]

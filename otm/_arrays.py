@@ -1,0 +1,112 @@
+"""The few array operations that the array-API standard lacks, or where accuracy needs a choice that it leaves open.
+
+Every function takes arrays of any namespace that `array_api_compat` knows (NumPy, torch on CPU or CUDA) and returns the same
+kind on the same device. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+
+Array = Any
+"""An array of any supported namespace; shapes are given in docstrings as `(..., V)`."""
+
+# Rows are processed in chunks of at most this many elements, so that temporaries stay in cache and peak extra memory is
+# bounded by a few chunks, not by a few copies of the input.
+CHUNK_ELEMENTS = 1 << 21
+
+quiet: Callable[[], contextlib.AbstractContextManager[object]] = lambda: np.errstate(  # noqa: E731
+    divide="ignore", invalid="ignore", over="ignore", under="ignore"
+)
+"""Silence NumPy where 0/0, x/0 and log 0 are meant and their values used; other namespaces never warn."""
+
+
+def namespace(*arrays: Array) -> Any:
+    """Return the array-API namespace that the arrays share."""
+    return array_api_compat.array_namespace(*arrays)
+
+
+def to_numpy(array: Array) -> NDArray[Any]:
+    """Copy an array of any device to a NumPy array."""
+    if isinstance(array, np.ndarray):
+        return array
+    if array_api_compat.is_torch_array(array):
+        array = array.detach()
+    return np.asarray(array_api_compat.to_device(array, "cpu"))
+
+
+def running_sum(array: Array) -> Array:
+    """Sum along the last axis cumulatively, in float64 whatever the input, `(..., V)`; may overwrite its argument.
+
+    On NumPy the sum is taken in place: at 100,000 entries a fresh array costs as much in page faults as the sum itself.
+    """
+    xp = namespace(array)
+    if isinstance(array, np.ndarray) and array.dtype == np.float64:
+        return np.cumsum(array, axis=-1, out=array)
+    return xp.cumulative_sum(array, axis=-1, dtype=xp.float64)
+
+
+def total(array: Array) -> Array:
+    """Sum along the last axis in float64, `(..., V)` to `(...)`.
+
+    NumPy sums pairwise and torch in vector lanes, so the error is O(log V) units in the last place.
+    """
+    xp = namespace(array)
+    return xp.sum(array, axis=-1, dtype=xp.float64)
+
+
+def gather(array: Array, indices: Array) -> Array:
+    """Take entries along the last axis, batched: `out[..., j] = array[..., indices[..., j]]`."""
+    xp = namespace(array, indices)
+    if array.ndim == 1:
+        return xp.take(array, indices, axis=0)  # twice as fast as the batched form on one row
+    return xp.take_along_axis(array, indices, axis=-1)
+
+
+def integer_power(base: Array, exponent: int) -> Array:
+    """Raise to an integer power ≥ 1 by squaring, from the leading bit down, in one new array.
+
+    A generic `pow` costs ten multiplications per element.
+    """
+    result = namespace(base).asarray(base, copy=True)
+    for bit in bin(exponent)[3:]:
+        result *= result
+        if bit == "1":
+            result *= base
+    return result
+
+
+def by_rows(function: Callable[..., Array], *arrays: Array) -> Array:
+    """Apply `function` to chunks of rows of `(..., V)` arrays and join the `(n, rows)` results to `(n, ...)`."""
+    xp = namespace(*arrays)
+    leading, width = tuple(arrays[0].shape[:-1]), int(arrays[0].shape[-1])
+    rows = int(np.prod(leading, dtype=np.int64)) if leading else 1
+    step = max(1, CHUNK_ELEMENTS // width)
+    if not leading or rows <= step:
+        return function(*arrays)
+    flat = [xp.reshape(array, (rows, width)) for array in arrays]
+    pieces: Sequence[Array] = [function(*(array[start : start + step, :] for array in flat)) for start in range(0, rows, step)]
+    joined = xp.concat(pieces, axis=-1)
+    return xp.reshape(joined, (int(joined.shape[0]), *leading))
+
+
+def as_scalar_or_array(array: Array) -> Any:
+    """Return a Python float for a 0-dimensional result and the array itself otherwise."""
+    return float(array) if array.ndim == 0 else array
+
+
+def inverse_cdf(mass: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
+    """Map uniforms in [0, 1) to tokens with probability mass / Σ mass; a token without mass is never returned.
+
+    NumPy only; `mass` is `(V,)`, `uniforms` and the result have any one shape.
+    """
+    cumulative = np.cumsum(mass)
+    last = int(np.flatnonzero(mass)[-1])
+    tokens = np.searchsorted(cumulative, uniforms * cumulative[-1], side="right")
+    return np.asarray(np.minimum(tokens, last), dtype=np.int64)  # u·total can round up to the total itself

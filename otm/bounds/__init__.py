@@ -1,0 +1,1 @@
+"""Bounds on acceptances; the direction is in the name."""

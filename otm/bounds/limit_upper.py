@@ -1,0 +1,30 @@
+"""What no number of drafts can exceed: the target's mass on tokens that the draft model can produce at all."""
+
+from __future__ import annotations
+
+from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, total
+from otm.problem import Problem
+
+
+def support_limit_upper(problem: Problem) -> Array:
+    """Return lim_{k→∞} α*_k, which every α*_k approaches from below.
+
+    α*_k ≤ lim_k α*_k = Q(supp p).
+
+    Args:
+        problem: any batch `(..., V)`, any law that draws from one distribution p.
+
+    Returns:
+        A float, or `(...)` in float64.
+
+    Cost: O(V). Reference: SpecTr, Lemma 1.
+
+    >>> support_limit_upper(otm.Problem(draft=[1.0, 0.0], target=[0.25, 0.75], law=otm.IID(9)))
+    0.25
+    """
+
+    def covered(p: Array, q: Array) -> Array:
+        xp = namespace(p, q)
+        return total(xp.where(p > 0, q, xp.zeros_like(q)))[None]
+
+    return as_scalar_or_array(by_rows(covered, problem.draft, problem.target)[0])

@@ -1,0 +1,98 @@
+"""SpecTr's Theorem 1: an upper bound on the optimal acceptance for every choice of a token set Ω₀, and tight for the best one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.drafts.base import collapse, enumerate_drafts
+from otm.drafts.iid import IID
+from otm.errors import InvalidParameter, Unsupported
+from otm.problem import Problem
+
+
+def spectr_upper(problem: Problem, *, subset: object) -> float:
+    """Evaluate Theorem 1's upper bound for one set Ω₀.
+
+    α*_k ≤ Σ_{y∈Ω₀} min(q(y), 1 − (1 − p(y))^k) + Σ_{x∈Ω^k} min(Π p(x_i), Q(S(x) ∩ Ω₀ᶜ)).
+
+    Args:
+        problem: one pair of distributions `(V,)` with an `IID` law.
+        subset: Ω₀ as a Boolean mask `(V,)` or a sequence of tokens.
+
+    Returns:
+        The bound; it can exceed 1.
+
+    Raises:
+        Unsupported: for a law other than IID.
+        TooLarge: beyond four million sequences.
+        InvalidParameter: if `subset` is neither a mask `(V,)` nor tokens of the vocabulary.
+
+    Cost: O(V^k). Reference: SpecTr, Theorem 1.
+
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> spectr_upper(problem, subset=[0, 1])  # the paper's choice for Bernoullis
+    0.9375
+    """
+    single = _iid(problem)
+    members = as_mask(subset, single.num_tokens)
+    p, q, k = single.draft, single.target, single.law.k
+    with np.errstate(divide="ignore"):
+        drafted = -np.expm1(k * np.log1p(-p[members]))
+    first = math.fsum(np.minimum(q[members], drafted))
+    # Sequences are not merged here: the theorem takes the minimum sequence by sequence.
+    table = enumerate_drafts(single.law, p)
+    sets = collapse(table)
+    outside = sets.membership(single.num_tokens) @ np.where(members, 0.0, q)
+    return first + math.fsum(np.minimum(table.mass, outside[sets.of_sequence]))
+
+
+def spectr_minimum_upper(problem: Problem) -> float:
+    """Evaluate Theorem 1's bound minimised over Ω₀, which equals the optimal acceptance exactly.
+
+    At Ω₀ = T, the minimising set of the cut formula, the first sum is at most Q(T) and the second at most 1 − P(T)^k, so
+    α* ≤ bound ≤ 1 + Q(T) − P(T)^k = α* (docs/theory.md, "Theorem 1 is tight").
+
+    Args:
+        problem: one pair of distributions `(V,)` with an `IID` law.
+
+    Returns:
+        min over Ω₀ of the bound, attained at `optimal_cut(problem)`.
+
+    Raises:
+        Unsupported: for a law other than IID.
+        TooLarge: beyond four million sequences, where `otm.optimal_acceptance` gives the same number.
+
+    Cost: O(V^k). Reference: SpecTr, Theorem 1; tightness: docs/theory.md.
+
+    >>> spectr_minimum_upper(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))
+    0.9375
+    """
+    single = _iid(problem)
+    return spectr_upper(single, subset=single.law.worst_set(single.draft, single.target))
+
+
+def as_mask(subset: object, num_tokens: int) -> NDArray[np.bool_]:
+    """Return a token set given as a mask `(V,)` or as tokens, as a mask."""
+    array = np.asarray(subset)
+    if array.dtype == bool and array.shape == (num_tokens,):
+        return array
+    tokens = array.reshape(-1).astype(np.int64) if array.size == 0 or array.dtype.kind in "iu" else None
+    if tokens is None or (tokens.size and (tokens.min() < 0 or tokens.max() >= num_tokens)):
+        raise InvalidParameter(
+            f"subset must be a Boolean mask ({num_tokens},) or tokens in [0, {num_tokens}); got {subset!r}. Pass one of these."
+        )
+    mask = np.zeros(num_tokens, dtype=bool)
+    mask[tokens] = True
+    return mask
+
+
+def _iid(problem: Problem) -> Problem:
+    if not isinstance(problem.law, IID):
+        raise Unsupported(
+            f"Theorem 1 of SpecTr is stated for i.i.d. drafts; the problem has {problem.law!r}. Use otm.optimal_acceptance, "
+            "which is exact for every law."
+        )
+    return problem.single(purpose="Theorem 1's bound")

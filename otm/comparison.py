@@ -1,0 +1,207 @@
+"""One table of schemes: exact acceptance, proven bound, Monte Carlo interval and distance to the optimum, side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from otm.bounds.kseq_lower import kseq_lower
+from otm.drafts import LAWS, Law
+from otm.errors import InvalidParameter, TooLarge
+from otm.montecarlo import estimate
+from otm.pmf import check_count
+from otm.problem import Problem
+from otm.results import Estimate
+from otm.schemes import acceptance, check_ks, optimal_acceptance
+from otm.verifiers import VERIFIERS, KSeq, Otm, Verifier
+from otm.verifiers.base import require_support
+
+DEFAULT_SAMPLES = 20_000
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparisonRow:
+    """One scheme at one number of drafts.
+
+    Attributes:
+        law, verifier: the scheme.
+        exact: acceptance by membership, None where it cannot be computed (see `note`).
+        lower: proven lower bound on this scheme's acceptance, None where there is none.
+        optimum: the law's optimal acceptance, None where it cannot be computed.
+        monte_carlo: estimate from the sampler, None if no samples were asked for.
+        note: why a cell is empty.
+    """
+
+    law: Law
+    verifier: Verifier
+    exact: float | None
+    lower: float | None
+    optimum: float | None
+    monte_carlo: Estimate | None
+    note: str = ""
+
+    @property
+    def gap(self) -> float | None:
+        """Optimum − exact: the acceptance that this scheme leaves on the table."""
+        if self.optimum is None or self.exact is None:
+            return None
+        return max(0.0, self.optimum - self.exact)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The rows, and what was left out and why; prints as a table."""
+
+    rows: tuple[ComparisonRow, ...]
+    left_out: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        header = ("k", "drafts", "verifier", "acceptance", "optimum", "gap", "proven ≥", "Monte Carlo (95 %)")
+        cells = [header, *(_cells(row) for row in self.rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+        lines = [
+            "  ".join(_pad(cell, width, i) for i, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
+            for row in cells
+        ]
+        lines.insert(1, "  ".join("─" * width for width in widths))
+        previous = None
+        spaced = lines[:2]
+        for row, line in zip(self.rows, lines[2:], strict=True):
+            if previous is not None and row.law.k != previous:
+                spaced.append("")
+            spaced.append(line)
+            previous = row.law.k
+        notes = sorted({f"— {row.verifier!r}, {row.law!r}: {row.note}" for row in self.rows if row.note})
+        return "\n".join([*spaced, *([""] if notes or self.left_out else []), *notes, *self.left_out])
+
+    def records(self) -> list[dict[str, object]]:
+        """Return the rows as plain dictionaries, for a data frame or JSON."""
+        return [
+            {
+                "law": repr(row.law),
+                "verifier": repr(row.verifier),
+                "k": row.law.k,
+                "exact": row.exact,
+                "lower": row.lower,
+                "optimum": row.optimum,
+                "gap": row.gap,
+                "monte_carlo": None if row.monte_carlo is None else row.monte_carlo.mean,
+                "monte_carlo_low": None if row.monte_carlo is None else row.monte_carlo.low,
+                "monte_carlo_high": None if row.monte_carlo is None else row.monte_carlo.high,
+                "note": row.note,
+            }
+            for row in self.rows
+        ]
+
+
+def compare(
+    *,
+    draft: object,
+    target: object,
+    verifiers: Sequence[Verifier] | None = None,
+    laws: Sequence[type[Law]] | None = None,
+    k: Iterable[int] = (1, 2, 4, 8),
+    samples: int = DEFAULT_SAMPLES,
+    rng: np.random.Generator | None = None,
+) -> Comparison:
+    """Compare coupling schemes on one pair of distributions.
+
+    Args:
+        draft, target: probabilities `(V,)`.
+        verifiers: which ones; None takes every verifier with default parameters and leaves out unsupported pairs.
+        laws: draft law classes; None takes every law that draws from one distribution.
+        k: numbers of drafts.
+        samples: Monte Carlo draws per row; 0 leaves that column out.
+        rng: the source of randomness; None takes a fresh, unseeded generator.
+
+    Returns:
+        Comparison: one row per supported (law, verifier, k); `print` it, or take `rows` or `records()`.
+
+    Raises:
+        Unsupported: if both `verifiers` and `laws` are named and a pair does not fit for any k.
+        InvalidParameter, InvalidDistribution, ShapeMismatch: on bad input.
+
+    Cost: per row, one exact acceptance and `samples` draws.
+
+    >>> table = compare(draft=[0.75, 0.25], target=[0.5, 0.5], verifiers=[otm.KSeq()], k=[2], samples=0)
+    >>> table.rows[0].gap.__round__(6)
+    0.089903
+    """
+    counts = check_ks(k)
+    if samples:
+        check_count(samples, name="samples")
+    generator = np.random.default_rng() if rng is None else rng
+    chosen_verifiers = [make() for make in VERIFIERS] if verifiers is None else list(verifiers)
+    chosen_laws = list(LAWS) if laws is None else list(laws)
+    if not chosen_verifiers or not chosen_laws:
+        raise InvalidParameter("compare needs at least one verifier and one law; one list is empty. Leave it out for all.")
+    if verifiers is not None:
+        _require_some_pair(chosen_verifiers, chosen_laws, counts, strict=laws is not None)
+    problem = Problem(draft=draft, target=target, law=chosen_laws[0](counts[0])).single(purpose="otm.compare")
+    rows, skipped = [], set()
+    for count in counts:
+        for make in chosen_laws:
+            here = problem.with_law(make(count))
+            best = _optimum_or_none(here)
+            for verifier in chosen_verifiers:
+                if verifier.supports(here.law):
+                    rows.append(_row(verifier, here, best, samples, generator))
+                else:
+                    skipped.add(f"left out: {verifier!r} does not verify drafts of {here.law!r}")
+    return Comparison(rows=tuple(rows), left_out=() if verifiers is None else tuple(sorted(skipped)))
+
+
+def _row(verifier: Verifier, problem: Problem, best: float | None, samples: int, rng: np.random.Generator) -> ComparisonRow:
+    note, exact, interval = "", None, None
+    try:
+        exact = float(acceptance(verifier, problem))
+        if samples:
+            interval = estimate(verifier, problem, samples=samples, rng=rng)
+    except TooLarge as error:
+        note = str(error).split(";")[0]
+        # The plan of a program that cannot be solved cannot be sampled either; other samplers can.
+        if samples and not isinstance(verifier, Otm):
+            interval = estimate(verifier, problem, samples=samples, rng=rng)
+    lower = float(kseq_lower(problem)) if verifier == KSeq() else None
+    return ComparisonRow(
+        law=problem.law, verifier=verifier, exact=exact, lower=lower, optimum=best, monte_carlo=interval, note=note
+    )
+
+
+def _optimum_or_none(problem: Problem) -> float | None:
+    try:
+        return float(optimal_acceptance(problem))
+    except TooLarge:
+        return None
+
+
+def _require_some_pair(
+    verifiers: Sequence[Verifier], laws: Sequence[type[Law]], counts: Sequence[int], *, strict: bool
+) -> None:
+    """A verifier that the caller names must fit some law and k, and every named law if laws are named too."""
+    for verifier in verifiers:
+        fits = [any(verifier.supports(make(count)) for count in counts) for make in laws]
+        if not (all(fits) if strict else any(fits)):
+            require_support(verifier, laws[fits.index(False)](counts[0]))
+
+
+def _cells(row: ComparisonRow) -> tuple[str, ...]:
+    def number(value: float | None) -> str:
+        return "—" if value is None else f"{value:.6f}"
+
+    return (
+        str(row.law.k),
+        repr(row.law),
+        repr(row.verifier),
+        number(row.exact),
+        number(row.optimum),
+        number(row.gap),
+        "" if row.lower is None else f"{row.lower:.6f}",
+        "" if row.monte_carlo is None else str(row.monte_carlo),
+    )
+
+
+def _pad(cell: str, width: int, column: int) -> str:
+    return cell.ljust(width) if column in (1, 2, 7) else cell.rjust(width)

@@ -1,0 +1,143 @@
+"""What a draft law is: how k drafts are drawn from the draft distribution, seen as a law on sets of tokens.
+
+Verification sees the drafts x = (x₁..x_k); the best possible acceptance sees only the *containment function*
+b(T) = Pr(every draft lies in T). A law that can say b(T), enumerate its sequences, draw them from uniforms and find its worst
+set T gets every oracle, bound, certificate and figure of the library.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array
+from otm.errors import TooLarge
+from otm.pmf import check_count
+
+PAD = -1
+"""Marks "no draft" in a row of drafts, when fewer than k tokens can be drafted."""
+
+MAX_SEQUENCES = 4_000_000
+"""Largest number of draft sequences that is enumerated; beyond, `TooLarge` says what to call instead."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Law(abc.ABC):
+    """How k drafts are drawn; hashable and free of arrays, which stay in `Problem.draft`."""
+
+    k: int
+
+    def __post_init__(self) -> None:
+        check_count(self.k, name="k")
+
+    def with_k(self, k: int) -> Self:
+        """Return the same law with another number of drafts."""
+        return dataclasses.replace(self, k=check_count(k, name="k"))
+
+    @abc.abstractmethod
+    def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
+        """Check that the shapes fit each other and this law; return both broadcast to common leading axes."""
+
+    @abc.abstractmethod
+    def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
+        """Return α*_k = 1 + min_T [Q(T) − b_k(T)] for each k of `ks`, shape `(len(ks), ...)`, on any array kind."""
+
+    @abc.abstractmethod
+    def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return a set T that attains the minimum of Q(T) − b(T), as a mask `(V,)`; one row."""
+
+    @abc.abstractmethod
+    def containment(self, draft: NDArray[Any], members: NDArray[np.bool_]) -> float:
+        """Return b(T) = Pr(all drafts lie in T) for the mask `members` `(V,)`; one row, computed without enumeration."""
+
+    @abc.abstractmethod
+    def num_sequences(self, num_tokens: int) -> int:
+        """Return how many draft sequences `enumerate` would list."""
+
+    @abc.abstractmethod
+    def enumerate(self, draft: NDArray[Any]) -> DraftTable:
+        """List every draft sequence with its mass; works on float64 and on `fractions.Fraction` objects alike."""
+
+    @abc.abstractmethod
+    def num_uniforms(self, num_tokens: int) -> int:
+        """Return how many uniforms one draw consumes."""
+
+    @abc.abstractmethod
+    def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
+        """Draw drafts `(n, k)` from uniforms `(n, num_uniforms)`; it sees the draft distribution only, as a drafter does."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DraftTable:
+    """Every draft sequence of a law: tokens `(n, k)` (−1 where there is no draft) and masses `(n,)`."""
+
+    tokens: NDArray[np.int64]
+    mass: NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SetTable:
+    """Every set of drafted tokens: ascending tokens `(m, k)` padded with −1, masses `(m,)`, and each sequence's set `(n,)`."""
+
+    tokens: NDArray[np.int64]
+    mass: NDArray[Any]
+    of_sequence: NDArray[np.int64]
+
+    def membership(self, num_tokens: int) -> NDArray[np.bool_]:
+        """Return the `(m, V)` table of which token lies in which set."""
+        table = np.zeros((len(self.tokens), num_tokens + 1), dtype=bool)
+        np.put_along_axis(table, self.tokens, True, axis=1)  # −1 writes into the extra last column
+        return table[:, :num_tokens]
+
+
+def enumerate_drafts(law: Law, draft: NDArray[Any]) -> DraftTable:
+    """List the draft sequences of a law, or raise before taking memory for too many.
+
+    Raises:
+        TooLarge: beyond four million sequences.
+    """
+    size = law.num_sequences(len(draft))
+    if size > MAX_SEQUENCES:
+        raise TooLarge(
+            f"Enumeration of the drafts is limited to {MAX_SEQUENCES:,} sequences; {law!r} over V = {len(draft)} tokens has "
+            f"{size:,}. Call otm.optimal_acceptance for the value alone, or otm.estimate for a Monte Carlo interval."
+        )
+    return law.enumerate(draft)
+
+
+def collapse(table: DraftTable) -> SetTable:
+    """Merge the sequences that draft the same set of tokens.
+
+    The membership cost sees a sequence only through its set, so a coupling of (sets, output) has the same value and at most
+    Σ_{j≤k} C(V, j) rows (docs/theory.md, "Collapse").
+    """
+    tokens = np.sort(table.tokens, axis=1)
+    repeated = np.zeros_like(tokens, dtype=bool)
+    repeated[:, 1:] = tokens[:, 1:] == tokens[:, :-1]
+    tokens[repeated] = PAD
+    tokens.sort(axis=1)
+    keys = _row_keys(tokens)
+    _, first, of_sequence = np.unique(keys, return_index=True, return_inverse=True, axis=0 if keys.ndim == 2 else None)
+    of_sequence = of_sequence.reshape(-1)
+    if table.mass.dtype == object:
+        mass = np.full(len(first), 0, dtype=object)
+        np.add.at(mass, of_sequence, table.mass)
+    else:
+        mass = np.bincount(of_sequence, weights=table.mass, minlength=len(first))
+    return SetTable(tokens=tokens[first], mass=mass, of_sequence=of_sequence)
+
+
+def _row_keys(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Encode rows as single integers where they fit in 63 bits: sorting those is far cheaper than sorting rows."""
+    base = int(tokens.max(initial=0)) + 2
+    width = tokens.shape[1]
+    if base**width >= 2**63:
+        return tokens
+    weights = np.asarray([base**j for j in range(width)], dtype=np.int64)
+    keys: NDArray[np.int64] = (tokens + 1) @ weights
+    return keys

@@ -1,0 +1,74 @@
+"""Independent drafts from one distribution, the law of SpecTr: b(T) = P(T)^k."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array, inverse_cdf
+from otm.drafts.base import DraftTable, Law
+from otm.optimum.cut import iid_values, iid_worst_set
+from otm.pmf import align_pair
+
+
+@dataclasses.dataclass(frozen=True)
+class IID(Law):
+    """k independent draws from the draft distribution.
+
+    Pr(x₁..x_k) = Π_i p(x_i), b(T) = P(T)^k.
+
+    Args:
+        k: number of drafts, an integer ≥ 1.
+
+    Raises:
+        InvalidParameter: unless k is an integer ≥ 1 (not a bool, not 2.0).
+
+    Reference: SpecTr [Sun et al. 2023], section 5, "Draft selection with i.i.d. draft tokens".
+
+    >>> IID(2).containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])).__round__(12)
+    0.49
+    """
+
+    def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
+        """Broadcast the leading axes of draft and target `(..., V)`."""
+        return align_pair(draft, target)
+
+    def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
+        """Return the prefix cut for each k from one sort (`otm.optimum.cut`)."""
+        return iid_values(draft, target, ks)
+
+    def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return the minimising prefix of supp p in the order of q/p, as a mask."""
+        return iid_worst_set(draft, target, self.k)
+
+    def containment(self, draft: NDArray[Any], members: NDArray[np.bool_]) -> float:
+        """Return P(T)^k, from the mass outside T where that is the smaller one."""
+        outside = math.fsum(draft[~members])
+        if outside < 0.5:
+            return math.exp(self.k * math.log1p(-outside))
+        return float(math.fsum(draft[members]) ** self.k)
+
+    def num_sequences(self, num_tokens: int) -> int:
+        """Return V^k."""
+        return int(num_tokens**self.k)
+
+    def enumerate(self, draft: NDArray[Any]) -> DraftTable:
+        """List Ω^k in lexicographic order."""
+        tokens = np.indices((len(draft),) * self.k).reshape(self.k, -1).T
+        mass = draft[tokens[:, 0]]
+        for column in range(1, self.k):
+            mass = mass * draft[tokens[:, column]]
+        return DraftTable(tokens=tokens, mass=mass)
+
+    def num_uniforms(self, num_tokens: int) -> int:
+        """Return k: one uniform per draft."""
+        return self.k
+
+    def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
+        """Invert the distribution function of p at each uniform."""
+        return inverse_cdf(draft, uniforms)

@@ -1,0 +1,31 @@
+"""Typed errors: each message says the requirement, the offending value and the remedy."""
+
+from __future__ import annotations
+
+
+class OtmError(Exception):
+    """Base of every error that the library raises on purpose."""
+
+
+class InvalidDistribution(OtmError, ValueError):
+    """An array is not a probability distribution (negative mass, NaN, wrong sum, wrong dtype, empty)."""
+
+
+class ShapeMismatch(InvalidDistribution):
+    """Two arrays that must share a vocabulary, or leading axes, do not."""
+
+
+class InvalidParameter(OtmError, ValueError):
+    """A scalar argument lies outside its range (k, gamma, temperature, ...)."""
+
+
+class Unsupported(OtmError, TypeError):
+    """A verifier does not apply to this draft law; the message names both."""
+
+
+class TooLarge(OtmError, ValueError):
+    """An exact enumeration or program would be too large; the message gives its size and what to call instead."""
+
+
+class SolverFailure(OtmError, RuntimeError):
+    """A solver stopped without an optimal solution, or its answer failed the independent check."""

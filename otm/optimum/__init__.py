@@ -1,0 +1,1 @@
+"""The best acceptance that any verifier can reach: value, couplings, certificates, closed forms."""

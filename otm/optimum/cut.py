@@ -1,0 +1,101 @@
+"""The optimal acceptance as a minimum cut, found by one sort and one scan.
+
+For every draft law, the best acceptance of any coupling is α* = 1 + min_T [Q(T) − b(T)] over sets T of tokens, where b(T) is the
+probability that all drafts fall into T (max-flow/min-cut on the graph from drafted sets to their tokens; docs/theory.md, "The
+cut formula"). For k i.i.d. drafts b(T) = P(T)^k, and a minimising T is a *prefix* of supp p in ascending order of q/p: tokens
+that the draft model overrates most come first.
+
+The scan runs over the complements of the prefixes, from the other end of the order: with C = P(Tᶜ) accumulated from the small
+side, b(T) = exp(k·log1p(−C)) keeps full accuracy where P(T) is close to 1, which is where k in the thousands looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array, by_rows, gather, integer_power, namespace, quiet, running_sum
+
+# Below this exponent (1 − C)^k by multiplication costs a tenth of exp/log and loses at most k/2 units in the last place.
+_LARGEST_MULTIPLIED_POWER = 64
+
+
+def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
+    """Return α*_k = 1 + min_j [Q(T_j) − P(T_j)^k] over prefixes T_j, for each k, shape `(len(ks), ...)` in float64.
+
+    Cost: one sort, two running sums and one pass per k: O(V log V + V·len(ks)).
+    Accuracy: about 1e-14 at V = 128,256 (running sums), for every k.
+    """
+    return by_rows(lambda p, q: _scan(p, q, ks), draft, target)
+
+
+def iid_worst_set(draft: NDArray[Any], target: NDArray[Any], k: int) -> NDArray[np.bool_]:
+    """Return the minimising prefix T as a mask `(V,)`; ties go to the largest complement."""
+    with quiet():
+        order = descending_ratio_order(draft, target)
+        outside = np.minimum(np.cumsum(draft[order]), 1.0)
+        loss = -np.cumsum(target[order]) - np.exp(k * np.log1p(-outside))
+    members = np.ones(len(draft), dtype=bool)
+    best = int(np.argmin(loss))
+    # The empty complement (T = Ω) has Q − b = 0, which in these terms is −1.
+    if loss[best] < -1.0:
+        members[order[: best + 1]] = False
+    return members
+
+
+def descending_ratio_order(draft: Array, target: Array) -> Array:
+    """Return the token order by descending q/p along the last axis, `(..., V)`.
+
+    Sorting p/q ascending gives it at once: q = 0 goes last (∞), p = 0 < q first (0), and tokens with p = q = 0 (NaN, which every
+    namespace sorts last) change no sum. The order of ties changes no minimum, so the sort need not be stable: NumPy's unstable
+    sort is vectorised.
+    """
+    xp = namespace(draft, target)
+    return xp.argsort(draft / target, axis=-1, stable=False)
+
+
+def _scan(draft: Array, target: Array, ks: Sequence[int]) -> Array:
+    xp = namespace(draft, target)
+    with quiet():
+        order = descending_ratio_order(draft, target)
+        outside = running_sum(gather(draft, order))  # P(Tᶜ)
+        rejected = running_sum(gather(target, order))  # Q(Tᶜ)
+        gains = _worst_gains(outside, rejected, sorted(set(ks)))
+    return xp.stack([1.0 - xp.clip(gains[k], 0.0, 1.0) for k in ks], axis=0)
+
+
+def _worst_gains(outside: Array, rejected: Array, ks: Sequence[int]) -> dict[int, Array]:
+    """Return, for each k of the ascending `ks`, max_T [b_k(T) − Q(T)]: the rejection probability of the optimum.
+
+    With Tᶜ on the prefixes of the order, b(T) − Q(T) = (1 − C)^k + Q(Tᶜ) − 1. Arrays of 100,000 entries cost more to allocate
+    than to fill (page faults), so the loop over k works in three arrays that it overwrites.
+    """
+    xp = namespace(outside)
+    inside = 1.0 - outside
+    contained, power = None, 0  # (1 − C)^power
+    log_inside = None
+    work = xp.empty_like(outside)
+    gains = {}
+    for k in ks:
+        if k <= _LARGEST_MULTIPLIED_POWER:
+            step = integer_power(inside, k - power)
+            contained = step if contained is None else _times(contained, step)
+            power = k
+            work[...] = contained
+        else:
+            if log_inside is None:
+                log_inside = xp.log1p(-xp.minimum(outside, xp.ones_like(outside)))
+            work[...] = log_inside
+            work *= k
+            work = xp.exp(work)
+        work += rejected
+        gains[k] = xp.max(work, axis=-1) - 1.0
+    return gains
+
+
+def _times(accumulator: Array, factor: Array) -> Array:
+    accumulator *= factor
+    return accumulator

@@ -1,0 +1,226 @@
+"""The single gate for input: every distribution enters the library through `as_pmf`, once, and is exact to rounding after it.
+
+A distribution computed in floating point misses a unit sum by a little. Inside the tolerance the gate divides by the float64
+sum, a rounding repair; outside it raises, because silently renormalising somebody's truncated top-p probabilities would answer
+a question that was not asked. `normalise` is there for whoever does want that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from otm._arrays import Array, namespace, total
+from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
+
+SUM_TOLERANCE_FLOAT64 = 1e-9
+SUM_TOLERANCE_FLOAT32 = 3e-5  # a float32 softmax over 128,256 tokens misses 1 by up to 7e-6
+
+
+def as_pmf(values: object, *, name: str) -> Array:
+    """Check that `values` holds probability distributions along its last axis and return it, divided by its float64 sum.
+
+    Args:
+        values: array or nested sequence `(..., V)` of probabilities; NumPy, torch or anything in the array-API standard.
+        name: what to call it in messages.
+
+    Returns:
+        A floating array of the same namespace, device and (float) dtype; sequences and integers become float64.
+
+    Raises:
+        InvalidDistribution: on half precision, complex or boolean dtypes, no axis, an empty vocabulary, NaN or infinity,
+            negative mass, or a sum that misses 1 by more than 1e-9 (float64) or 3e-5 (float32).
+
+    Cost: O(V). Accuracy: entries change by at most a relative |sum − 1|, so at most the tolerance.
+
+    >>> as_pmf([0.25, 0.75], name="draft")
+    array([0.25, 0.75])
+    """
+    array = _as_real_array(values, name)
+    xp = namespace(array)
+    sums = total(array)
+    # A NaN or infinity anywhere makes its row's sum NaN or infinite: one pass finds both.
+    if not bool(xp.all(xp.isfinite(sums))):
+        _raise_not_finite(array, name)
+    smallest = float(xp.min(array))
+    if smallest < 0:
+        raise InvalidDistribution(
+            f"{name} must be non-negative; its smallest entry is {smallest:.6g}. "
+            "If these are logits, call otm.from_logits; if log-probabilities, exponentiate them first."
+        )
+    tolerance = SUM_TOLERANCE_FLOAT32 if array.dtype == xp.float32 else SUM_TOLERANCE_FLOAT64
+    worst = float(xp.max(xp.abs(sums - 1)))
+    if worst > tolerance:
+        offending = _row_furthest_from_one(sums)
+        raise InvalidDistribution(
+            f"{name} must sum to 1 within {tolerance:g} over its last axis; it sums to {offending:.12g}. "
+            "Call otm.normalise if rescaling is what you mean."
+        )
+    if worst == 0.0:
+        return array
+    return array / xp.astype(sums, array.dtype)[..., None]
+
+
+def normalise(values: object) -> Array:
+    """Rescale non-negative weights to distributions along the last axis.
+
+    p(x) = w(x) / Σ_y w(y), with the sum taken in float64.
+
+    Args:
+        values: weights `(..., V)`, finite and non-negative, each row with a positive sum.
+
+    Returns:
+        Probabilities `(..., V)` of the same namespace and floating dtype.
+
+    Raises:
+        InvalidDistribution: on negative, NaN or infinite weights, or a row without mass.
+
+    Cost: O(V).
+
+    >>> normalise([1, 3])
+    array([0.25, 0.75])
+    """
+    array = _as_real_array(values, "the weights")
+    xp = namespace(array)
+    largest = xp.max(array, axis=-1, keepdims=True)
+    if not bool(xp.all(xp.isfinite(total(array)))):
+        # Finite weights may still overflow their sum; dividing by the largest one first settles which it is.
+        if not bool(xp.all(xp.isfinite(array))):
+            _raise_not_finite(array, "the weights")
+        array = array / largest
+        largest = xp.ones_like(largest)
+    smallest = float(xp.min(array))
+    if smallest < 0:
+        raise InvalidDistribution(f"Weights must be non-negative; the smallest is {smallest:.6g}. Remove or clip it.")
+    if float(xp.min(largest)) == 0.0:
+        raise InvalidDistribution("Weights need a positive sum in every row; one row is all zero. Drop that row.")
+    # Scaling by the largest weight keeps subnormal rows from losing their digits in the division.
+    scaled = array / largest
+    return scaled / xp.astype(total(scaled), scaled.dtype)[..., None]
+
+
+def _as_real_array(values: object, name: str) -> Array:
+    array: Array = values if array_api_compat.is_array_api_obj(values) else _from_sequence(values, name)
+    xp = namespace(array)
+    dtype = str(array.dtype).removeprefix("torch.")
+    if dtype in ("float16", "bfloat16"):
+        raise InvalidDistribution(
+            f"{name} must be float32 or float64; it is {dtype}, whose rounding is larger than the effects measured here. "
+            "Take the softmax in float32 first."
+        )
+    if not (xp.isdtype(array.dtype, ("real floating", "integral"))):
+        raise InvalidDistribution(f"{name} must hold real numbers; its dtype is {dtype}. Convert it to float64.")
+    if array.ndim == 0:
+        raise InvalidDistribution(f"{name} needs a vocabulary axis; it is a scalar ({array}). Pass an array (..., V).")
+    if int(array.shape[-1]) == 0:
+        raise InvalidDistribution(f"{name} needs at least one token; its shape is {tuple(array.shape)}. Give V ≥ 1.")
+    if 0 in tuple(array.shape):
+        raise InvalidDistribution(
+            f"{name} needs at least one row; its shape is {tuple(array.shape)}. Skip empty batches before the call."
+        )
+    if xp.isdtype(array.dtype, "integral"):
+        array = xp.astype(array, xp.float64)
+    if dtype not in ("float32", "float64") and not xp.isdtype(array.dtype, (xp.float32, xp.float64)):
+        raise InvalidDistribution(f"{name} must be float32 or float64; it is {dtype}. Convert it to float64.")
+    return array
+
+
+def _from_sequence(values: object, name: str) -> Array:
+    try:
+        array = np.asarray(values)
+        if array.dtype == object:
+            array = array.astype(np.float64)  # fractions and decimals, if they convert
+    except (TypeError, ValueError) as error:
+        raise InvalidDistribution(
+            f"{name} must be an array of real numbers, rectangular; {type(values).__name__} does not convert ({error})."
+            " Pass an array (..., V)."
+        ) from error
+    return array
+
+
+def _raise_not_finite(array: Array, name: str) -> None:
+    xp = namespace(array)
+    bad = xp.reshape(xp.logical_not(xp.isfinite(array)), (-1,))
+    count = int(xp.sum(xp.astype(bad, xp.int64)))
+    raise InvalidDistribution(
+        f"{name} must be finite; {count} of {int(bad.shape[0])} entries are NaN or infinite"
+        f"{' (the entries are finite but their sum overflows)' if count == 0 else ''}. "
+        "Check the logits for overflow before the softmax."
+    )
+
+
+def _row_furthest_from_one(sums: Array) -> float:
+    xp = namespace(sums)
+    flat = xp.reshape(sums, (-1,))
+    return float(flat[int(xp.argmax(xp.abs(flat - 1)))])
+
+
+def align_pair(draft: Array, target: Array) -> tuple[Array, Array]:
+    """Broadcast the leading axes of two `(..., V)` arrays of one kind, or raise `ShapeMismatch`."""
+    xp = shared_namespace(draft, target)
+    if int(draft.shape[-1]) != int(target.shape[-1]):
+        raise ShapeMismatch(
+            f"draft and target must share one vocabulary; they have {int(draft.shape[-1])} and {int(target.shape[-1])} "
+            "tokens. Pad the shorter one with zeros if the extra rows are unused embeddings."
+        )
+    if draft.dtype != target.dtype:
+        draft, target = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+    if draft.shape == target.shape:
+        return draft, target
+    try:
+        left, right = xp.broadcast_arrays(draft, target)
+    except (ValueError, RuntimeError) as error:
+        raise ShapeMismatch(
+            f"The leading axes of draft {tuple(draft.shape)} and target {tuple(target.shape)} must broadcast. "
+            "Reshape one of them."
+        ) from error
+    return left, right
+
+
+def shared_namespace(draft: Array, target: Array) -> Any:
+    """Return the namespace of two arrays, or raise `ShapeMismatch` if they are of different kinds or devices."""
+    try:
+        xp = namespace(draft, target)
+    except TypeError as error:
+        raise ShapeMismatch(
+            f"draft and target must be the same kind of array; they are {type(draft).__name__} and "
+            f"{type(target).__name__}. Convert one of them."
+        ) from error
+    devices = {str(getattr(array, "device", "cpu")) for array in (draft, target)}
+    if len(devices) > 1:
+        raise ShapeMismatch(f"draft and target must be on one device; they are on {sorted(devices)}. Move one of them.")
+    return xp
+
+
+def check_count(value: object, *, name: str, minimum: int = 1) -> int:
+    """Return `value` as an int, or raise `InvalidParameter` unless it is a true integer of at least `minimum`.
+
+    Raises:
+        InvalidParameter: on booleans, floats (even whole ones) and values below the minimum.
+
+    >>> check_count(3, name="k")
+    3
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or int(value) < minimum:
+        raise InvalidParameter(
+            f"{name} must be an integer of at least {minimum}; got {value!r}. Pass {name}={minimum} or more."
+        )
+    return int(value)
+
+
+def check_real(value: Any, *, name: str, low: float, high: float = float("inf"), open_low: bool = False) -> float:
+    """Return `value` as a float in [low, high] (or (low, high]), or raise `InvalidParameter`.
+
+    >>> check_real(1, name="temperature", low=0)
+    1.0
+    """
+    interval = f"{'(' if open_low else '['}{low:g}, {high:g}]"
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidParameter(f"{name} must be a number in {interval}; got {value!r}. Pass a float.") from error
+    if isinstance(value, bool) or not (low <= number <= high) or (open_low and number == low):
+        raise InvalidParameter(f"{name} must lie in {interval}; got {value!r}. Choose a value inside.")
+    return number

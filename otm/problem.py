@@ -1,0 +1,93 @@
+"""A problem: which distribution drafts, which one must come out, and how the drafts are drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from otm._arrays import Array, to_numpy
+from otm.drafts.base import Law
+from otm.errors import InvalidParameter, ShapeMismatch
+from otm.pmf import as_pmf
+
+
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
+class Problem:
+    """Draft law, draft distribution and target distribution, validated once.
+
+    The optimum depends on these three alone; the acceptance of a scheme on these and its verifier.
+
+    Args:
+        draft: p, probabilities `(..., V)` of the draft model.
+        target: q, probabilities `(..., V)` of the target model, of the same kind of array; leading axes broadcast.
+        law: how the k drafts are drawn from p, for example `otm.IID(4)`.
+
+    Raises:
+        InvalidDistribution: if either is not a distribution (see `otm.pmf`).
+        ShapeMismatch: if the vocabularies differ, leading axes do not broadcast, or the array kinds differ.
+        InvalidParameter: if `law` is not a draft law, or asks for more drafts than it can give.
+
+    Cost: O(V) per row.
+
+    >>> problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> problem.num_tokens, problem.law
+    (2, IID(k=2))
+    """
+
+    draft: Array
+    target: Array
+    law: Law
+
+    def __init__(self, *, draft: object, target: object, law: Law) -> None:
+        if not isinstance(law, Law):
+            raise InvalidParameter(f"law must be a draft law such as otm.IID(4); got {law!r}. Choose one of otm.LAWS.")
+        p, q = as_pmf(draft, name="draft"), as_pmf(target, name="target")
+        p, q = law.align(p, q)
+        object.__setattr__(self, "draft", p)
+        object.__setattr__(self, "target", q)
+        object.__setattr__(self, "law", law)
+
+    @property
+    def num_tokens(self) -> int:
+        """V, the size of the vocabulary."""
+        return int(self.target.shape[-1])
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes; `()` for one pair of distributions."""
+        return tuple(int(n) for n in self.target.shape[:-1])
+
+    def with_law(self, law: Law) -> Problem:
+        """Return the same two distributions under another draft law, without validating them again.
+
+        >>> Problem(draft=[1.0], target=[1.0], law=otm.IID(2)).with_law(otm.IID(3)).law
+        IID(k=3)
+        """
+        p, q = law.align(self.draft, self.target)
+        other = object.__new__(Problem)
+        object.__setattr__(other, "draft", p)
+        object.__setattr__(other, "target", q)
+        object.__setattr__(other, "law", law)
+        return other
+
+    def single(self, *, purpose: str) -> Problem:
+        """Return this problem with float64 NumPy arrays, or raise unless it is one row.
+
+        Raises:
+            ShapeMismatch: if the problem has leading axes; `purpose` names what needs a single row.
+        """
+        if self.batch_shape:
+            raise ShapeMismatch(
+                f"{purpose} needs one pair of distributions (V,); this problem has leading axes {self.batch_shape}. "
+                "Index the row you want and build a Problem from it."
+            )
+        draft, target = to_numpy(self.draft), to_numpy(self.target)
+        if draft is self.draft and draft.dtype == "float64" and target.dtype == "float64":
+            return self
+        # A float32 row sums to 1 only to float32 accuracy: in float64 it is rescaled once more.
+        return Problem(draft=_exact_sum(draft), target=_exact_sum(target), law=self.law)
+
+
+def _exact_sum(row: Any) -> Any:
+    wide = row.astype("float64")
+    return wide / wide.sum(axis=-1, keepdims=True)

@@ -1,0 +1,148 @@
+"""What the functions return: frozen results whose cheap quantities are properties."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from otm.drafts.base import PAD, DraftTable, SetTable
+
+Definition = Literal["membership", "rule"]
+"""Which acceptance: the output is among the drafts (SpecTr's definition), or the rule said "accept"."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Coupling:
+    """A joint law of (drafts, output): row i is the draft sequence `drafts[i]`, column y an output token.
+
+    Attributes:
+        drafts: `(n, k)` int64, −1 where a law could draft no further token.
+        joint: `(n, V)` sparse array of probabilities.
+    """
+
+    drafts: NDArray[np.int64]
+    joint: sp.csr_array
+
+    @property
+    def draft_marginal(self) -> NDArray[np.float64]:
+        """The law of the drafts, `(n,)`."""
+        return np.asarray(self.joint.sum(axis=1)).reshape(-1)
+
+    @property
+    def output_marginal(self) -> NDArray[np.float64]:
+        """The law of the output, `(V,)`; equal to the target exactly when the coupling is lossless."""
+        return np.asarray(self.joint.sum(axis=0)).reshape(-1)
+
+    @property
+    def acceptance(self) -> float:
+        """Pr(output ∈ drafts)."""
+        entries = self.joint.tocoo()
+        hits = (self.drafts[entries.row] == entries.col[:, None]).any(axis=1)
+        return float(np.sum(entries.data[hits]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Optimum:
+    """The optimal acceptance between two certificates, each evaluated without the solver that proposed it.
+
+    Attributes:
+        lower: value of a feasible flow, rounded down; some coupling accepts at least this much.
+        upper: value of a cut, rounded up; no coupling accepts more.
+        cut: mask `(V,)` of the set T with upper = 1 + Q(T) − b(T).
+        flow: `(m, V)` sparse masses from drafted set to output token: the accepted part of the plan.
+        sets: the m drafted sets and their masses.
+        drafts: every draft sequence and its mass.
+        target: q `(V,)`.
+        method: which program proposed it, "sets" or "sequences".
+    """
+
+    lower: float
+    upper: float
+    cut: NDArray[np.bool_]
+    flow: sp.csr_array
+    sets: SetTable
+    drafts: DraftTable
+    target: NDArray[np.float64]
+    method: str
+
+    @property
+    def value(self) -> float:
+        """The midpoint of the certified interval."""
+        return 0.5 * (self.lower + self.upper)
+
+    @property
+    def gap(self) -> float:
+        """Upper − lower, at most 1e-9: a wider gap is raised as a solver failure."""
+        return self.upper - self.lower
+
+    @functools.cached_property
+    def coupling(self) -> Coupling:
+        """The optimal joint law of (drafts, output) over all draft sequences.
+
+        A sequence takes its share P(x)/P(S) of its set's flow; mass left over on both sides, where nothing can be accepted, is
+        matched in order (north-west corner), which adds at most n + V entries. Cost: O(n·k + m·V).
+        """
+        share = np.zeros(len(self.drafts.mass))
+        set_mass = self.sets.mass[self.sets.of_sequence]
+        np.divide(self.drafts.mass, set_mass, out=share, where=set_mass > 0)
+        accepted = sp.diags_array(share).tocsr() @ self.flow[self.sets.of_sequence]
+        left_rows = np.maximum(self.drafts.mass - accepted.sum(axis=1), 0.0)
+        left_columns = np.maximum(self.target - accepted.sum(axis=0), 0.0)
+        joint = accepted + _north_west_corner(left_rows, left_columns)
+        return Coupling(drafts=self.drafts.tokens, joint=sp.csr_array(joint))
+
+
+def _north_west_corner(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> sp.csr_array:
+    """Match two mass vectors of equal total in order: interval by interval of their merged running sums."""
+    ends_of_rows, ends_of_columns = np.cumsum(rows), np.cumsum(columns)
+    shape = (len(rows), len(columns))
+    if ends_of_rows[-1] <= 0 or ends_of_columns[-1] <= 0:
+        return sp.csr_array(shape)
+    # The totals agree up to rounding; the column side carries the difference, spread in proportion.
+    ends_of_rows *= ends_of_columns[-1] / ends_of_rows[-1]
+    ends = np.unique(np.concatenate([ends_of_rows, ends_of_columns]))
+    lengths = np.diff(ends, prepend=0.0)
+    middles = ends - 0.5 * lengths
+    row = np.minimum(np.searchsorted(ends_of_rows, middles), shape[0] - 1)
+    column = np.minimum(np.searchsorted(ends_of_columns, middles), shape[1] - 1)
+    return sp.csr_array(sp.coo_array((lengths, (row, column)), shape=shape))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Samples:
+    """Draws of a scheme: drafts `(n, k)`, output `(n,)`, and whether the rule accepted a draft `(n,)`."""
+
+    drafts: NDArray[np.int64]
+    output: NDArray[np.int64]
+    accepted: NDArray[np.bool_]
+
+    @property
+    def member(self) -> NDArray[np.bool_]:
+        """Whether the output is among the drafts `(n,)`; a residual draw can be, by luck."""
+        return is_member(self.output, self.drafts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A Monte Carlo estimate of an acceptance with its exact (Clopper–Pearson) interval."""
+
+    mean: float
+    low: float
+    high: float
+    samples: int
+    confidence: float
+    by: Definition
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
+def is_member(output: NDArray[Any], drafts: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return whether `output[i]` is one of `drafts[i]`; padding is never a member."""
+    hits: NDArray[np.bool_] = ((drafts == output[:, None]) & (drafts != PAD)).any(axis=1)
+    return hits

@@ -1,0 +1,174 @@
+"""What a verifier is: the rule that picks the output token once the drafts are seen.
+
+A verifier is configuration; `prepare` turns it into a `Rule` for one problem, with everything computed that does not depend on the
+drafts. A rule knows itself twice, by independent code: `split` is its conditional law, from which coupling, losslessness and
+generic acceptance follow by enumeration, and `verify` executes the published accept/reject steps on uniforms, from which Monte
+Carlo follows. A closed form for the acceptance is a third account, array-agnostic and batched. Tests compare all three.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array
+from otm.drafts.base import PAD, Law, enumerate_drafts
+from otm.errors import InvalidParameter, Unsupported
+from otm.problem import Problem
+from otm.results import Coupling, Definition
+
+_ENTRIES_AT_ONCE = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class Verifier(abc.ABC):
+    """A verification scheme; frozen, hashable, its parameters are its fields."""
+
+    @property
+    @abc.abstractmethod
+    def lossless(self) -> bool:
+        """Whether the output has exactly the target's law, for every problem that the verifier supports."""
+
+    @abc.abstractmethod
+    def supports(self, law: Law) -> bool:
+        """Whether this verifier applies to drafts drawn by `law`."""
+
+    @abc.abstractmethod
+    def prepare(self, problem: Problem) -> Rule:
+        """Return the rule for a problem of one row, float64 NumPy."""
+
+    @abc.abstractmethod
+    def acceptance(self, problem: Problem, by: Definition) -> Array:
+        """Return the exact acceptance, `(...)` in float64, of the problem's array kind."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rule(abc.ABC):
+    """A verifier prepared for one problem; either `Conditional` or `Shared`.
+
+    Drawing and verifying are pure functions of uniforms. `draw` sees the draft distribution only, as a drafter does; what it
+    leaves behind for the verifier besides the drafts, shared randomness in a race, is the state (None if there is none).
+    """
+
+    problem: Problem
+
+    @property
+    @abc.abstractmethod
+    def num_draft_uniforms(self) -> int:
+        """How many uniforms one draw of the drafts consumes."""
+
+    @abc.abstractmethod
+    def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+        """Draw drafts `(n, k)` and the state that travels with them from uniforms `(n, num_draft_uniforms)`."""
+
+    @property
+    @abc.abstractmethod
+    def num_uniforms(self) -> int:
+        """How many uniforms one verification consumes."""
+
+    @abc.abstractmethod
+    def verify(
+        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Execute the scheme's published steps: output `(n,)` and the rule's accept flags `(n,)`."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Conditional(Rule):
+    """A rule that needs nothing but the drafts: its law given them is all there is to know."""
+
+    @property
+    def num_draft_uniforms(self) -> int:
+        """What the draft law consumes."""
+        return self.problem.law.num_uniforms(self.problem.num_tokens)
+
+    def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], None]:
+        """Draw from the draft law."""
+        return self.problem.law.draw(self.problem.draft, uniforms), None
+
+    @abc.abstractmethod
+    def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return, for drafts `(n, k)`, two sub-distributions `(n, V)`: mass of accepted drafts and mass of residual draws."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shared(Rule):
+    """A rule that shares randomness with the drafter (races, hashing): its joint law comes first, the kernel follows."""
+
+    @abc.abstractmethod
+    def joint(self) -> Coupling:
+        """Return the joint law of (drafts, output) over every draft sequence; small V."""
+
+
+def require_support(verifier: Verifier, law: Law) -> None:
+    """Raise `Unsupported`, naming both, unless the verifier applies to the law."""
+    if not verifier.supports(law):
+        raise Unsupported(
+            f"{verifier!r} does not verify drafts drawn by {law!r}. Choose a verifier whose supports(law) holds; "
+            "otm.compare without verifiers= lists those that do."
+        )
+
+
+def check_definition(by: str) -> Definition:
+    """Return `by` if it names a definition of acceptance, else raise `InvalidParameter`."""
+    if by == "membership" or by == "rule":
+        return "membership" if by == "membership" else "rule"
+    raise InvalidParameter(
+        f"by must be 'membership' (the output is among the drafts) or 'rule' (the rule accepted); got {by!r}. Choose one."
+    )
+
+
+def check_drafts(drafts: object, problem: Problem) -> NDArray[np.int64]:
+    """Return drafts as int64 `(n, k)`, or raise `InvalidParameter` on a wrong shape or a token outside the vocabulary."""
+    array = np.asarray(drafts)
+    if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.shape[-1] != problem.law.k:
+        raise InvalidParameter(
+            f"drafts must be integer tokens of shape (k,) or (n, k) with k = {problem.law.k}; got {array.dtype} of shape "
+            f"{array.shape}. Pass one token per draft."
+        )
+    if array.size and (array.min() < PAD or array.max() >= problem.num_tokens):
+        raise InvalidParameter(
+            f"Drafted tokens must lie in [0, {problem.num_tokens}), or be −1 for no draft; got {array.min()} to {array.max()}."
+            " Check that both models share the vocabulary."
+        )
+    return np.atleast_2d(array.astype(np.int64))
+
+
+def enumerated_acceptance(rule: Conditional, by: Definition) -> float:
+    """Sum the acceptance over every draft sequence: the oracle of closed forms, and the value of schemes without one.
+
+    Cost: O(sequences × V); raises `TooLarge` beyond four million sequences.
+    """
+    table = enumerate_drafts(rule.problem.law, rule.problem.draft)
+    step = max(1, _ENTRIES_AT_ONCE // rule.problem.num_tokens)
+    total = 0.0
+    for start in range(0, len(table.mass), step):
+        tokens, mass = table.tokens[start : start + step], table.mass[start : start + step]
+        live = mass > 0
+        tokens, mass = tokens[live], mass[live]
+        accepted, residual = rule.split(tokens)
+        if by == "rule":
+            total += float(mass @ accepted.sum(axis=1))
+        else:
+            total += float(mass @ ((accepted + residual) * members(tokens, rule.problem.num_tokens)).sum(axis=1))
+    return total
+
+
+def members(drafts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
+    """Return the `(n, V)` table of which token is among which drafts."""
+    table = np.zeros((len(drafts), num_tokens + 1), dtype=bool)
+    np.put_along_axis(table, drafts, True, axis=1)  # −1 writes into the extra last column
+    return table[:, :num_tokens]
+
+
+def first_accepted(
+    drafts: NDArray[np.int64], wins: NDArray[np.bool_], otherwise: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the first draft of each row whose accept step won, or `otherwise` where none did, and whether any did."""
+    accepted = np.asarray(wins.any(axis=1))
+    first = np.take_along_axis(drafts, wins.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return np.where(accepted, first, otherwise), accepted

@@ -1,0 +1,296 @@
+"""K-SEQ: SpecTr's sequential selection, within a factor 1 − 1/e of the optimum in time almost linear in the vocabulary.
+
+The drafts are tried in turn; draft x is accepted with probability min(1, q(x)/(γ p(x))). Dividing by γ keeps any one token from
+being accepted more often than q allows. With
+
+    β(γ) = Σ_x min(p(x), q(x)/γ),      p_acc(γ) = 1 − (1 − β)^k,
+
+a token is accepted with total probability min(p, q/γ)·p_acc/β, and the residual ∝ q − min(p, q/γ)·p_acc/β is a distribution exactly
+when γ ≥ γ*, the root of p_acc(γ) = γ β(γ) in [1, min(k, max q/p)]. f(γ) = p_acc − γβ is decreasing (SpecTr's main text says
+increasing, its appendix proves decreasing).
+
+γ* to machine precision: in descending order of q/p, γβ(γ) is linear between two neighbouring ratios, so one sort and one binary
+search over tokens find the segment, and a bracketed iteration on scalars finds the root inside. One sort serves every k.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array, by_rows, gather, inverse_cdf, namespace, quiet, running_sum, total
+from otm.drafts.base import Law
+from otm.drafts.iid import IID
+from otm.errors import InvalidParameter
+from otm.optimum.cut import descending_ratio_order
+from otm.pmf import check_real
+from otm.problem import Problem
+from otm.results import Definition
+from otm.verifiers.base import Conditional, Verifier, first_accepted
+
+_BISECTIONS = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class KSeq(Verifier):
+    """Sequential selection among k i.i.d. drafts with division factor γ.
+
+    Rule acceptance 1 − (1 − β(γ))^k, β(γ) = Σ min(p, q/γ). By membership a residual draw may also hit a draft:
+    + Σ_y p_res(y) [(1−β)^k − (1 − β − p(y) + min(p(y), q(y)/γ))^k], which is zero at γ*.
+
+    Args:
+        gamma: division factor γ ≥ γ*, a number ≥ 1; None takes γ*, which maximises the rule acceptance on [γ*, ∞). Membership
+            acceptance can be larger at some γ > γ*.
+
+    Raises:
+        InvalidParameter: for γ < 1, and on use for γ < γ*, where clipping the negative residual would make the scheme lossy (unless
+            every token with q > 0 has q/p ≥ p_acc/β, where nothing is clipped).
+
+    Lossless. Law: IID(k). Cost: O(V log V) for γ*, O(V) with γ given. Accuracy: γ* to a few units in the last place.
+    Guarantee: at γ*, acceptance ≥ (1 − (1 − 1/k)^k) α* ≥ (1 − 1/e) α*.
+    Reference: SpecTr, Algorithm 2, (5), (6), Theorem 2.
+
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> round(otm.acceptance(KSeq(), problem), 6), round(float(gamma_star(problem)), 6)
+    (0.847597, 1.390388)
+    """
+
+    gamma: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.gamma is not None:
+            check_real(self.gamma, name="gamma", low=1.0)
+
+    @property
+    def lossless(self) -> bool:
+        """Always: γ below γ* is refused."""
+        return True
+
+    def supports(self, law: Law) -> bool:
+        """Any number of i.i.d. drafts."""
+        return isinstance(law, IID)
+
+    def prepare(self, problem: Problem) -> KSeqRule:
+        """Compute γ, the acceptance probabilities and the residual."""
+        p, q, k = problem.draft, problem.target, problem.law.k
+        gamma = float(_gamma(self, problem))
+        with quiet():
+            keep = np.where(p > 0, np.minimum(1.0, q / (gamma * p)), 0.0)
+        stays = np.minimum(p, q / gamma)
+        residual = np.maximum(q - stays * _acceptances_per_token(stays.sum(), k), 0.0)
+        mass = residual.sum()
+        # Rounding leaves dust of size 1e-16 where the residual is zero; if nothing else is left, it is never drawn from.
+        normalised = residual / mass if mass > 0 else q
+        return KSeqRule(problem=problem, gamma=gamma, keep=keep, residual=normalised)
+
+    def acceptance(self, problem: Problem, by: Definition) -> Array:
+        """Evaluate the closed form, batched."""
+        return kseq_curve(self, problem, [problem.law.k], by)[0]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KSeqRule(Conditional):
+    """γ, per-token acceptance probabilities min(1, q/(γp)) `(V,)`, and the normalised residual `(V,)`."""
+
+    gamma: float
+    keep: NDArray[np.float64]
+    residual: NDArray[np.float64]
+
+    @property
+    def num_uniforms(self) -> int:
+        """One for each accept step, one for the residual draw."""
+        return self.problem.law.k + 1
+
+    def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Accept the drafts in turn; what survives all of them goes to the residual."""
+        rows = np.arange(len(drafts))
+        accepted = np.zeros((len(drafts), self.problem.num_tokens))
+        reaching = np.ones(len(drafts))
+        for step in range(drafts.shape[1]):
+            keep = self.keep[drafts[:, step]]
+            accepted[rows, drafts[:, step]] += reaching * keep
+            reaching = reaching * (1.0 - keep)
+        return accepted, reaching[:, None] * self.residual
+
+    def verify(
+        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Algorithm 2: return the first draft with η_i < min(1, q/(γp)), else a residual draw."""
+        wins = uniforms[:, :-1] < self.keep[drafts]
+        return first_accepted(drafts, wins, inverse_cdf(self.residual, uniforms[:, -1]))
+
+
+def gamma_star(problem: Problem) -> Array:
+    """Solve 1 − (1 − β(γ))^k = γ β(γ) for the smallest lossless division factor of K-SEQ.
+
+    Args:
+        problem: a problem with an `IID` law; batches `(..., V)` allowed.
+
+    Returns:
+        γ* `(...)` in float64, in [1, min(k, max q/p)]. With disjoint supports every γ solves it and γ* = 1.
+
+    Cost: O(V log V) and some 80 steps on scalars. Accuracy: a few units in the last place.
+    Reference: SpecTr, (6), Lemma 3.
+
+    >>> problem = otm.Problem(draft=otm.uniform(120), target=otm.uniform(60, vocabulary=120), law=otm.IID(2))
+    >>> round(float(gamma_star(problem)), 12)  # r (1 − (1 − 1/r)^k) with r = 2
+    1.5
+    """
+    return gamma_star_curve(problem, [problem.law.k])[0]
+
+
+def gamma_star_curve(problem: Problem, ks: Sequence[int]) -> Array:
+    """Return γ* for each k, shape `(len(ks), ...)`, from one sort (see `gamma_star`)."""
+    return by_rows(lambda p, q: _solve_gamma(p, q, ks)[0], problem.draft, problem.target)
+
+
+def kseq_curve(verifier: KSeq, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
+    """Return the acceptance of K-SEQ for each k, shape `(len(ks), ...)`; at γ* one sort serves every k.
+
+    Cost: O(V log V + V·len(ks)·[membership at a given γ]).
+    """
+    if verifier.gamma is None:
+        # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
+        def at_root(p: Array, q: Array) -> Array:
+            beta = _solve_gamma(p, q, ks)[1]
+            xp = namespace(beta)
+            with quiet():
+                return xp.stack([_accept(beta[i, ...], k) for i, k in enumerate(ks)], axis=0)
+
+        return by_rows(at_root, problem.draft, problem.target)
+    pieces = []
+    for k in ks:
+        gamma = float(verifier.gamma)
+        _gamma(verifier, problem.with_law(problem.law.with_k(k)))
+        pieces.append(
+            by_rows(lambda p, q, k=k, gamma=gamma: _closed_form(p, q, gamma, k, by)[None], problem.draft, problem.target)[0]
+        )
+    return namespace(*pieces).stack(pieces, axis=0)
+
+
+def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
+    xp = namespace(draft, target)
+    p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+    stays = xp.minimum(p, q / gamma)
+    beta = total(stays)
+    with quiet():
+        rule = _accept(beta, k)
+        if by == "rule":
+            return rule
+        scale = xp.where(beta > 0, rule / beta, xp.asarray(float(k), dtype=xp.float64, device=beta.device))
+        residual = xp.clip(q - stays * scale[..., None], 0.0, None)
+        mass = total(residual)
+        missed = xp.clip(1.0 - beta[..., None] - p + stays, 0.0, None) ** k  # all k rejected, none of them y
+        luck = total(residual * ((1.0 - rule)[..., None] - missed)) / mass
+        return xp.where(mass > 0, rule + xp.clip(luck, 0.0, None), rule)
+
+
+def _accept(beta: Array, k: int | Array) -> Array:
+    """Return 1 − (1 − β)^k with full relative accuracy for small β; k broadcasts."""
+    xp = namespace(beta)
+    return -xp.expm1(k * xp.log1p(-xp.clip(beta, 0.0, 1.0)))
+
+
+def _acceptances_per_token(beta: float, k: int) -> float:
+    """Return p_acc/β, the factor by which k tries multiply a token's acceptance; k where β = 0."""
+    if beta <= 0:
+        return float(k)
+    return float(-np.expm1(k * np.log1p(-beta)) / beta) if beta < 1 else 1.0 / beta
+
+
+def _gamma(verifier: KSeq, problem: Problem) -> Array:
+    """Return the γ in use, or raise `InvalidParameter` where it lies below γ* and would clip the residual."""
+    if verifier.gamma is None:
+        return gamma_star(problem)
+    xp = namespace(problem.draft, problem.target)
+    smallest = gamma_star(problem)
+    # Equality up to the rounding of γ* itself: γ* passed back as a number must be accepted.
+    below = smallest > verifier.gamma * (1 + 1e-12)
+    if bool(xp.any(below)):
+        p, q = xp.astype(problem.draft, xp.float64), xp.astype(problem.target, xp.float64)
+        stays = xp.minimum(p, q / verifier.gamma)
+        beta = total(stays)
+        with quiet():
+            scale = xp.where(beta > 0, _accept(beta, problem.law.k) / beta, xp.full_like(beta, float(problem.law.k)))
+            clipped = total(xp.clip(stays * scale[..., None] - q, 0.0, None))
+        if bool(xp.any(below & (clipped > 1e-15 * problem.num_tokens))):
+            raise InvalidParameter(
+                f"gamma must be at least gamma* = {float(xp.max(smallest)):.9g} for K-SEQ to be lossless here; got "
+                f"{verifier.gamma:g}. Use KSeq() for gamma* itself, or a larger gamma."
+            )
+    return xp.full_like(smallest, float(verifier.gamma))
+
+
+def _solve_gamma(draft: Array, target: Array, ks: Sequence[int]) -> tuple[Array, Array]:
+    """Return γ* and β(γ*), each `(len(ks), ...)`."""
+    xp = namespace(draft, target)
+    with quiet():
+        order = descending_ratio_order(draft, target)
+        sorted_p, sorted_q = gather(draft, order), gather(target, order)
+        ratio = xp.astype(sorted_q, xp.float64) / xp.astype(sorted_p, xp.float64)  # descending; NaN (0/0) last
+        ratio = xp.where(sorted_p > 0, ratio, xp.where(sorted_q > 0, xp.asarray(xp.inf, dtype=xp.float64), 0.0))
+        above_p = running_sum(sorted_p)  # P(first j+1 tokens)
+        below_q = _reverse_running_sum(target, order)  # Q(tokens after j)
+        return _root_in_segment(ratio, above_p, below_q, ks)
+
+
+def _reverse_running_sum(target: Array, order: Array) -> Array:
+    """Return Q of the tokens strictly after each position, accumulated from the small end."""
+    xp = namespace(target)
+    backwards = running_sum(gather(target, xp.flip(order, axis=-1)))
+    inclusive = xp.flip(backwards, axis=-1)
+    return xp.concat([inclusive[..., 1:], xp.zeros_like(inclusive[..., :1])], axis=-1)
+
+
+def _root_in_segment(ratio: Array, above_p: Array, below_q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
+    """Find j with r_{j+1} ≤ γ* ≤ r_j by binary search, then solve with β = A + B/γ inside.
+
+    A = P(first j+1 tokens), whose ratio is at least γ, and B = Q of the others. f is decreasing in γ and ratios descend, so
+    f(r_j) < 0 exactly for the first tokens: count them.
+    """
+    xp = namespace(ratio)
+    num_tokens = int(ratio.shape[-1])
+    shape = (len(ks), *tuple(ratio.shape[:-1]))
+    exponent = xp.reshape(xp.asarray(list(ks), dtype=xp.float64, device=ratio.device), (len(ks), *(1,) * (ratio.ndim - 1)))
+    spread = [xp.broadcast_to(a[None, ...], (len(ks), *tuple(a.shape))) for a in (ratio, above_p, below_q)]
+
+    def at(position: Array) -> tuple[Array, Array, Array]:
+        index = position[..., None]
+        return tuple(xp.take_along_axis(a, index, axis=-1)[..., 0] for a in spread)
+
+    def excess(gamma: Array, inside: Array, outside: Array) -> Array:
+        """γβ − p_acc: negative below γ*."""
+        beta = inside + outside / gamma
+        return gamma * inside + outside - _accept(beta, exponent)
+
+    # Smallest position with f ≥ 0, i.e. excess ≤ 0 at γ = r_j; it lies in [0, V], V if there is none.
+    low = xp.zeros(shape, dtype=xp.int64, device=ratio.device)
+    high = xp.full(shape, num_tokens, dtype=xp.int64, device=ratio.device)
+    for _ in range(num_tokens.bit_length() + 1):
+        middle = xp.minimum((low + high) // 2, xp.full_like(low, num_tokens - 1))
+        r, inside, outside = at(middle)
+        # At r < 1 the root, which is at least 1, lies above: treat as found.
+        found = (r <= 1.0) | (excess(r, inside, outside) <= 0)
+        open_interval = low < high
+        high = xp.where(open_interval & found, middle, high)
+        low = xp.where(open_interval & ~found, middle + 1, low)
+    # Tokens before `low` have ratio above the root: A = P of those, B = Q of the rest.
+    previous = xp.clip(low - 1, 0, num_tokens - 1)
+    r_above, inside, outside = at(previous)
+    none_above = low == 0
+    inside = xp.where(none_above, xp.zeros_like(inside), inside)
+    outside = xp.where(none_above, xp.ones_like(outside), outside)  # all of Q
+    r_below = at(xp.clip(low, 0, num_tokens - 1))[0]
+    left = xp.maximum(xp.where(low < num_tokens, r_below, xp.ones_like(r_below)), xp.ones_like(r_below))
+    right = xp.where(none_above, left, xp.minimum(r_above, exponent + xp.zeros_like(left)))
+    right = xp.maximum(left, xp.where(xp.isfinite(right), right, exponent + xp.zeros_like(left)))
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (left + right)
+        below = excess(middle, inside, outside) < 0
+        left, right = xp.where(below, middle, left), xp.where(below, right, middle)
+    gamma = 0.5 * (left + right)
+    return gamma, xp.clip(inside + outside / gamma, 0.0, 1.0)

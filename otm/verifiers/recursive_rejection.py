@@ -1,0 +1,114 @@
+"""Recursive rejection sampling: single-draft rejection against the residual of the previous round, draft after draft."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array, by_rows, inverse_cdf, namespace, quiet, total
+from otm.drafts.base import Law
+from otm.drafts.iid import IID
+from otm.problem import Problem
+from otm.results import Definition
+from otm.verifiers.base import Conditional, Verifier, first_accepted
+from otm.verifiers.maximal import single_draft_rejection
+
+
+@dataclasses.dataclass(frozen=True)
+class RecursiveRejection(Verifier):
+    """Try the drafts in turn, each by single-draft rejection with the residual left by the rejections before it.
+
+    r₀ = q; draft i is accepted with probability min(1, r_{i−1}(x)/p(x)); on rejection r_i ∝ (r_{i−1} − p)₊. After k rejections the
+    output is drawn from r_k.
+
+        α = 1 − Π_i (1 − Σ_x min(p(x), r_{i−1}(x))).
+
+    Rule and membership agree: a rejected token has no mass in any later residual. Lossless. Law: IID(k).
+
+    Cost: O(k V). Accuracy: each residual is normalised by its own sum, so the rejection probability keeps relative accuracy.
+    Reference: RRS, SpecInfer [Miao et al. 2024, multi-step speculative sampling]; RSD [Jeon et al. 2024].
+
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> otm.acceptance(RecursiveRejection(), problem)  # 1 − (1/4)(3/4)
+    0.8125
+    """
+
+    @property
+    def lossless(self) -> bool:
+        """Always."""
+        return True
+
+    def supports(self, law: Law) -> bool:
+        """Any number of i.i.d. drafts."""
+        return isinstance(law, IID)
+
+    def prepare(self, problem: Problem) -> RecursiveRejectionRule:
+        """Compute the k acceptance vectors and the last residual."""
+        residual = problem.target
+        stages = []
+        for _ in range(problem.law.k):
+            keep, residual = single_draft_rejection(problem.draft, residual)
+            stages.append(keep)
+        return RecursiveRejectionRule(problem=problem, keep=np.stack(stages), residual=residual)
+
+    def acceptance(self, problem: Problem, by: Definition) -> Array:
+        """Evaluate the product of the rejection probabilities."""
+        return recursive_rejection_curve(problem, [problem.law.k])[0]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RecursiveRejectionRule(Conditional):
+    """Acceptance probabilities of each stage `(k, V)` and the residual after the last one `(V,)`."""
+
+    keep: NDArray[np.float64]
+    residual: NDArray[np.float64]
+
+    @property
+    def num_uniforms(self) -> int:
+        """One for each accept step, one for the residual draw."""
+        return self.problem.law.k + 1
+
+    def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Accept the drafts in turn; what survives all stages goes to the last residual."""
+        rows = np.arange(len(drafts))
+        accepted = np.zeros((len(drafts), self.problem.num_tokens))
+        reaching = np.ones(len(drafts))
+        for stage in range(drafts.shape[1]):
+            keep = self.keep[stage, drafts[:, stage]]
+            accepted[rows, drafts[:, stage]] += reaching * keep
+            reaching = reaching * (1.0 - keep)
+        return accepted, reaching[:, None] * self.residual
+
+    def verify(
+        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the first draft with η_i < r_{i−1}(x)/p(x), else a draw from the last residual."""
+        wins = uniforms[:, :-1] < self.keep[np.arange(drafts.shape[1]), drafts]
+        return first_accepted(drafts, wins, inverse_cdf(self.residual, uniforms[:, -1]))
+
+
+def recursive_rejection_curve(problem: Problem, ks: Sequence[int]) -> Array:
+    """Return the acceptance of recursive rejection for each k, `(len(ks), ...)`: every prefix of one recursion.
+
+    Cost: O(V·max(ks)).
+    """
+    return by_rows(lambda p, q: _recursion(p, q, ks), problem.draft, problem.target)
+
+
+def _recursion(draft: Array, target: Array, ks: Sequence[int]) -> Array:
+    xp = namespace(draft, target)
+    p, residual = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+    rejected = xp.ones_like(p[..., 0])
+    after: dict[int, Array] = {}
+    for stage in range(1, max(ks) + 1):
+        residual = xp.clip(residual - p, 0.0, None)
+        mass = total(residual)
+        rejected = rejected * xp.clip(mass, 0.0, 1.0)
+        after[stage] = 1.0 - rejected
+        with quiet():
+            residual = xp.where((mass > 0)[..., None], residual / mass[..., None], p)
+    return xp.stack([after[k] for k in ks], axis=0)
