@@ -82,6 +82,7 @@ def optimum(problem: Problem, *, method: Method = "sets") -> Optimum:
     sets = collapse(drafts)
     propose = _propose_by_sets if method == "sets" else _propose_by_sequences
     rows, columns, flow, cut = propose(drafts, sets, single.target)
+    cut |= single.target == 0  # costs nothing in Q(T) and can only raise b(T); such tokens have no edge and hence no price
     checked = certify(sets, single.target, rows, columns, flow, cut)
     if not checked.upper - checked.lower <= GAP_TOLERANCE:
         raise SolverFailure(

@@ -1,0 +1,51 @@
+"""`python -m benchmarks [NAME …]`: time the library side by side with what a user would pick instead, write a table."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.timing import machine
+
+RESULTS = Path(__file__).parent / "results"
+SUITES = ("core",)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the suites and write `results/NAME.json` and `results/NAME.md`."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*SUITES, []], help="suites to run (default: all)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time per measured function")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.names or SUITES:
+        module = importlib.import_module(f"benchmarks.{name}")
+        record = {"machine": machine(), "rows": module.run(seconds=options.seconds)}
+        (options.out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        text = render(module.__doc__ or name, record)
+        (options.out / f"{name}.md").write_text(text, encoding="utf-8")
+        print(text)
+    return 0
+
+
+def render(title: str, record: dict[str, Any]) -> str:
+    """Return a Markdown page: the rows as a table, the machine below."""
+    rows = record["rows"]
+    columns = list(rows[0])
+    lines = [f"# {title.splitlines()[0]}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(_cell(row[column]) for column in columns) + " |" for row in rows]
+    lines += ["", "Medians of interleaved runs. Machine: " + "; ".join(f"{k} {v}" for k, v in record["machine"].items()) + "."]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

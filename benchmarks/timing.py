@@ -1,0 +1,62 @@
+"""Medians of interleaved runs, and the machine that they were taken on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+
+def medians(
+    functions: Mapping[str, Callable[[], object]], *, seconds: float = 2.0, least: int = 5, most: int = 200
+) -> dict[str, float]:
+    """Return the median time of each function in milliseconds.
+
+    The functions take turns, so that a slow minute of a shared machine hits all of them and ratios keep their meaning. Each
+    runs once unmeasured first.
+    """
+    for function in functions.values():
+        function()
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    deadline = time.perf_counter() + seconds * len(functions)
+    rounds = 0
+    while rounds < least or (rounds < most and time.perf_counter() < deadline):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - start)
+        rounds += 1
+    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
+
+
+def machine() -> dict[str, object]:
+    """Return processor, cores, the vector extensions that sorting depends on, load, and versions."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "load at start": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "vector extensions": ", ".join(_extensions()) or "unknown",
+        "python": sys.version.split()[0],
+        **{name: metadata.version(name) for name in ("numpy", "scipy", "highspy", "POT")},
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _extensions() -> list[str]:
+    found: dict[str, object] = np.show_config(mode="dicts").get("SIMD Extensions", {})  # type: ignore[union-attr, assignment]
+    return [str(name) for name in found.get("found", [])]  # type: ignore[union-attr, attr-defined]

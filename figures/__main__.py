@@ -1,0 +1,80 @@
+"""`python -m figures [NAME …]`: rebuild all of Figures 1–5, or some, or later experiments by name."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from figures.paths import OUT
+from figures.provenance import manifest
+from figures.style import save
+from figures.work import Work
+
+DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")
+FURTHER: tuple[str, ...] = ()
+SAMPLES = 20_000
+SAMPLES_FAST = 1_000
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Rebuild figures: data with a manifest as JSON, pictures as PDF, SVG and PNG."""
+    parser = argparse.ArgumentParser(prog="python -m figures", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"1 to 5, or one of {', '.join(DEFAULT + FURTHER)}")
+    parser.add_argument("--fast", action="store_true", help="few Monte Carlo draws and coarse grids, for tests")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the Monte Carlo points (default 1)")
+    parser.add_argument("--out", type=Path, default=OUT, help="output folder (default figures/out)")
+    options = parser.parse_args(arguments)
+    try:
+        names = [_resolve(name) for name in options.names] or list(DEFAULT)
+    except ValueError as error:
+        parser.error(str(error))
+    options.out.mkdir(parents=True, exist_ok=True)
+    bar = tqdm(names, unit="figure", disable=not sys.stderr.isatty())
+    for name in bar:
+        bar.set_description(name)
+        start = time.perf_counter()
+        paths = build(
+            importlib.import_module(f"figures.{name}"), name, options.out, fast=options.fast, seed=options.seed, bar=bar
+        )
+        tqdm.write(f"{name:<10} {time.perf_counter() - start:5.1f} s  {', '.join(path.name for path in paths)}")
+    print(f"written to {options.out}")
+    return 0
+
+
+def build(module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int, bar: Any = None) -> list[Path]:
+    """Compute one figure, write its data with the manifest, and draw it from what was written."""
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if bar is not None:
+            bar.set_postfix_str(f"{done} points")
+
+    work = Work(samples=SAMPLES_FAST if fast else SAMPLES, rng=np.random.default_rng(seed), fast=fast, tick=tick)
+    data = module.compute(work)
+    record = {"figure": name, "title": module.TITLE, "manifest": manifest(seed=seed, captured=data.pop("captured", None))}
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(record | {"data": data}, indent=1) + "\n", encoding="utf-8")
+    written = json.loads(path.read_text(encoding="utf-8"))["data"]
+    return [path, *save(module.draw(written), folder, name)]
+
+
+def _resolve(name: str) -> str:
+    full = f"figure{name}" if name.isdigit() else name
+    if full not in DEFAULT + FURTHER:
+        raise ValueError(f"there is no figure {name!r}; choose from {', '.join(DEFAULT + FURTHER)}")
+    return full
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""What Figures 1, 2, 3 and 5 share: exact curves of both schemes and Monte Carlo points on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import otm
+from figures.work import Work
+
+CONFIDENCE = 0.99
+
+
+def exact(problem: otm.Problem, ks: Sequence[int]) -> dict[str, list[float]]:
+    """Return the optimum and K-SEQ's acceptance over k."""
+    return {
+        "k": [int(k) for k in ks],
+        "optimum": np.asarray(otm.optimal_acceptance_curve(problem, k=ks)).tolist(),
+        "kseq": np.asarray(otm.acceptance_curve(otm.KSeq(), problem, k=ks)).tolist(),
+    }
+
+
+def monte_carlo(verifier: otm.Verifier, problem: otm.Problem, ks: Sequence[int], work: Work) -> list[dict[str, float]]:
+    """Run a verifier's sampler at each k and return means with 99 % Clopper–Pearson intervals."""
+    rows = []
+    for k in ks:
+        found = otm.estimate(
+            verifier,
+            problem.with_law(problem.law.with_k(k)),
+            samples=work.samples,
+            rng=work.rng,
+            confidence=CONFIDENCE,
+        )
+        rows.append({"k": int(k), "mean": found.mean, "low": found.low, "high": found.high})
+        work.tick()
+    return rows
+
+
+def caption(data: dict[str, Any]) -> str:
+    """Say what the points are."""
+    return f"points: Monte Carlo of the samplers, {data['samples']:,} draws, {CONFIDENCE:.0%} intervals"

@@ -1,0 +1,49 @@
+"""Figure 1 of SpecTr: optimal acceptance over k for uniform laws, U(120) drafting for U(120/r)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.figure import Figure
+
+import otm
+from figures import curves, style
+from figures.work import Work
+
+TITLE = "Uniform laws"
+SIZE = 120
+RATIOS = (2, 3, 4, 6, 12)
+KS = tuple(range(1, 21))
+
+
+def compute(work: Work) -> dict[str, Any]:
+    """Return the exact curves and Monte Carlo points for each ratio r."""
+    sampled = (1, 4, 12) if work.fast else (1, 2, 4, 8, 12, 16, 20)
+    series = []
+    for ratio in RATIOS:
+        problem = otm.Problem(draft=otm.uniform(SIZE), target=otm.uniform(SIZE // ratio, vocabulary=SIZE), law=otm.IID(1))
+        series.append(
+            {
+                "ratio": ratio,
+                **curves.exact(problem, KS),
+                "closed_form": [otm.uniform_optimum(ratio=ratio, k=k) for k in KS],
+                "points": curves.monte_carlo(otm.KSeq(), problem, sampled, work),
+            }
+        )
+    return {"series": series, "samples": work.samples}
+
+
+def draw(data: dict[str, Any]) -> Figure:
+    """Draw acceptance against k, one line per ratio."""
+    canvas, axes = style.figure()
+    for number, series in enumerate(data["series"]):
+        colour = style.PALETTE[number]
+        axes.plot(series["k"], series["optimum"], color=colour, label=f"q = U({SIZE // series['ratio']})")
+        style.points(axes, [p["k"] for p in series["points"]], series["points"], colour=colour, marker=style.MARKERS[number])
+    axes.set_xlabel("number of drafts k")
+    axes.set_xticks([1, 4, 8, 12, 16, 20])
+    axes.set_title(f"p = U({SIZE}): optimum (lines), attained by K-SEQ (points)", fontsize=10)
+    style.probability_axis(axes)
+    axes.legend(loc="lower right")
+    canvas.supxlabel(curves.caption(data), fontsize=7.5, color="#555555")
+    return canvas

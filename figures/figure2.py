@@ -1,0 +1,63 @@
+"""Figure 2 of SpecTr: acceptance over k when Ber(0.25) drafts for several Bernoulli targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+import otm
+from figures import curves, style
+from figures.work import Work
+
+TITLE = "Bernoulli laws over k"
+DRAFT = 0.25
+TARGETS = (0.05, 0.25, 0.5, 0.75, 0.95)
+KS = tuple(range(1, 21))
+
+
+def compute(work: Work) -> dict[str, Any]:
+    """Return the exact curves of optimum and K-SEQ and Monte Carlo points for each target."""
+    sampled = (1, 4, 12) if work.fast else (1, 2, 3, 4, 6, 8, 12, 16, 20)
+    series = []
+    for q in TARGETS:
+        problem = otm.Problem(draft=otm.bernoulli(DRAFT), target=otm.bernoulli(q), law=otm.IID(1))
+        series.append(
+            {
+                "q": q,
+                **curves.exact(problem, KS),
+                "closed_form": [otm.two_token_optimum(draft=DRAFT, target=q, k=k) for k in KS],
+                "points": curves.monte_carlo(otm.Otm(), problem, [k for k in sampled if k <= 12], work),
+                "kseq_points": curves.monte_carlo(otm.KSeq(), problem, sampled, work),
+            }
+        )
+    return {"series": series, "samples": work.samples}
+
+
+def draw(data: dict[str, Any]) -> Figure:
+    """Draw the optimum (solid) and K-SEQ (dashed) against k."""
+    canvas, axes = style.figure(height=4.0)
+    for number, series in enumerate(data["series"]):
+        colour = style.PALETTE[number]
+        axes.plot(series["k"], series["optimum"], color=colour, label=f"q = Ber({series['q']:g})")
+        axes.plot(series["k"], series["kseq"], color=colour, ls=(0, (4, 2)), lw=1.2)
+        style.points(axes, [p["k"] for p in series["points"]], series["points"], colour=colour)
+        style.points(axes, [p["k"] for p in series["kseq_points"]], series["kseq_points"], colour=colour, marker="s")
+    axes.set_xlabel("number of drafts k")
+    axes.set_xticks([1, 4, 8, 12, 16, 20])
+    axes.set_title(f"p = Ber({DRAFT:g})", fontsize=10)
+    style.probability_axis(axes, low=0.2)
+    laws = axes.legend(loc="lower right")
+    axes.add_artist(laws)
+    axes.legend(
+        handles=[
+            Line2D([], [], color="#444444", marker="o", mfc="white", label="OTM-k (optimum)"),
+            Line2D([], [], color="#444444", marker="s", mfc="white", ls=(0, (4, 2)), label="K-SEQ"),
+        ],
+        handlelength=3.2,
+        loc="lower center",
+        bbox_to_anchor=(0.45, 0.0),
+    )
+    canvas.supxlabel(curves.caption(data), fontsize=7.5, color="#555555")
+    return canvas

@@ -1,0 +1,70 @@
+"""Figure 3 of SpecTr: acceptance over the target's q when Ber(0.25) drafts, for several numbers of drafts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+import otm
+from figures import curves, style
+from figures.work import Work
+
+TITLE = "Bernoulli laws over q"
+DRAFT = 0.25
+KS = (1, 2, 4, 8)
+
+
+def compute(work: Work) -> dict[str, Any]:
+    """Return the exact curves over q and Monte Carlo points for each k."""
+    grid = np.linspace(0.0, 1.0, 41 if work.fast else 201)
+    targets = np.stack([1.0 - grid, grid], axis=1)
+    sampled = np.linspace(0.0, 1.0, 5 if work.fast else 11)
+    series = []
+    for k in KS:
+        batch = otm.Problem(draft=otm.bernoulli(DRAFT), target=targets, law=otm.IID(k))
+        problems = [otm.Problem(draft=otm.bernoulli(DRAFT), target=otm.bernoulli(q), law=otm.IID(k)) for q in sampled]
+        series.append(
+            {
+                "k": k,
+                "q": grid.tolist(),
+                "optimum": np.asarray(otm.optimal_acceptance(batch)).tolist(),
+                "kseq": np.asarray(otm.acceptance(otm.KSeq(), batch)).tolist(),
+                "closed_form": [otm.two_token_optimum(draft=DRAFT, target=q, k=k) for q in grid],
+                "sampled_q": sampled.tolist(),
+                "points": [curves.monte_carlo(otm.Otm(), p, [k], work)[0] for p in problems],
+                "kseq_points": [curves.monte_carlo(otm.KSeq(), p, [k], work)[0] for p in problems],
+            }
+        )
+    return {"series": series, "samples": work.samples}
+
+
+def draw(data: dict[str, Any]) -> Figure:
+    """Draw the optimum (solid) and K-SEQ (dashed) against q."""
+    canvas, axes = style.figure(height=4.0)
+    for number, series in enumerate(data["series"]):
+        colour = style.PALETTE[number]
+        axes.plot(series["q"], series["optimum"], color=colour, label=f"k = {series['k']}")
+        axes.plot(series["q"], series["kseq"], color=colour, ls=(0, (4, 2)), lw=1.2)
+        style.points(axes, series["sampled_q"], series["points"], colour=colour)
+        style.points(axes, series["sampled_q"], series["kseq_points"], colour=colour, marker="s")
+    axes.axvline(DRAFT, color="#999999", lw=0.9, ls=":")
+    axes.annotate("q = p", (DRAFT, 0.5), xytext=(4, 0), textcoords="offset points", fontsize=8, color="#555555")
+    axes.set_xlabel("q, where the target is Ber(q)")
+    axes.set_title(f"p = Ber({DRAFT:g})", fontsize=10)
+    style.probability_axis(axes, low=0.2)
+    numbers = axes.legend(loc="lower left")
+    axes.add_artist(numbers)
+    axes.legend(
+        handles=[
+            Line2D([], [], color="#444444", marker="o", mfc="white", label="OTM-k (optimum)"),
+            Line2D([], [], color="#444444", marker="s", mfc="white", ls=(0, (4, 2)), label="K-SEQ"),
+        ],
+        handlelength=3.2,
+        loc="lower center",
+        bbox_to_anchor=(0.48, 0.0),
+    )
+    canvas.supxlabel(curves.caption(data), fontsize=7.5, color="#555555")
+    return canvas

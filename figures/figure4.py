@@ -1,0 +1,135 @@
+"""Figure 4 of SpecTr: a run of draft selection with L = 4 tokens and K = 6 drafts, drawn as a tree with the accepted path.
+
+The run is the library's own (`otm.sequence.select_draft` with K-SEQ and a fixed seed) on conditional distributions that were
+captured from the shipped pair and committed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import otm
+from figures import style
+from figures.paths import DATA
+from figures.work import Work
+from otm.sequence import TableModel, draft_sequences, select_draft
+from otm.sequence.draft_selection import num_selection_uniforms
+
+TITLE = "Draft selection"
+CAPTURE = DATA / "figure4.json"
+NUM_DRAFTS, LENGTH = 6, 4
+
+
+def capture() -> dict[str, Any]:
+    """Read the committed conditionals, prompt and seed."""
+    record: dict[str, Any] = json.loads(CAPTURE.read_text(encoding="utf-8"))
+    return record
+
+
+def table(record: dict[str, Any], side: str) -> TableModel:
+    """Rebuild one model from the captured conditionals."""
+    rows: dict[tuple[int, ...], object] = {}
+    for row in record[side]:
+        mass = np.zeros(record["num_tokens"])
+        mass[row["tokens"]] = row["mass"]
+        rows[tuple(row["context"])] = mass
+    return TableModel(rows)
+
+
+def compute(work: Work) -> dict[str, Any]:
+    """Draw six drafts, select among them, and return what happened in each round."""
+    record = capture()
+    draft, target = table(record, "draft"), table(record, "target")
+    rng = np.random.default_rng(record["seed"])
+    drafts = draft_sequences(draft, record["context"], uniforms=rng.random((NUM_DRAFTS, LENGTH)))
+    uniforms = rng.random(num_selection_uniforms(NUM_DRAFTS, LENGTH))
+    selection = select_draft(draft, target, record["context"], drafts, verifier=otm.KSeq(), uniforms=uniforms)
+    work.tick()
+    return {
+        "prompt": record["prompt"],
+        "drafts": drafts.tolist(),
+        "texts": record["texts"],
+        "tokens": list(selection.tokens),
+        "accepted": selection.accepted,
+        "survivors": [list(r.survivors) for r in selection.rounds],
+        "processing": record["processing"],
+        "captured": record["manifest"],
+    }
+
+
+def draw(data: dict[str, Any]) -> Figure:
+    """Draw the prefix tree of the drafts, the accepted path in colour, the replacement token dashed."""
+    canvas = Figure(figsize=(8.6, 4.0), layout="constrained")
+    axes = canvas.subplots()
+    axes.set_axis_off()
+    drafts = [tuple(row) for row in data["drafts"]]
+    decoded = tuple(data["tokens"])
+    height = _heights(drafts, decoded)
+    root = height[()]
+    _label(axes, 0.0, root, data["prompt"], colour="#222222", weight="bold")
+    for prefix in sorted(height, key=len):
+        if not prefix:
+            continue
+        parent = prefix[:-1]
+        count = sum(draft[: len(prefix)] == prefix for draft in drafts)
+        on_path = prefix == decoded[: len(prefix)]
+        colour = style.PALETTE[1] if on_path and not count else style.PALETTE[0] if on_path else "#9A9A9A"
+        axes.plot(
+            [len(parent) + 0.46, len(prefix) - 0.36],
+            [height[parent], height[prefix]],
+            color=colour,
+            lw=2.2 if on_path else 1.0,
+            ls="--" if not count else "-",
+            zorder=1,
+        )
+        text = data["texts"][str(prefix[-1])].strip() + (f"  ×{count}" if count > 1 else "")
+        _label(axes, len(prefix), height[prefix], text, colour=colour, weight="bold" if on_path else "normal")
+    top = max(height.values()) + 0.9
+    for level, survivors in enumerate(data["survivors"]):
+        axes.text(level + 1, top, f"|S| = {len(survivors)}", ha="center", fontsize=10, color="#222222")
+    axes.set_xlim(-0.75, LENGTH + 0.6)
+    axes.set_ylim(min(height.values()) - 0.6, top + 0.5)
+    canvas.supxlabel(
+        f"blue: accepted ({data['accepted']} tokens) · orange, dashed: the token drawn instead in the last round · "
+        f"shipped pair, {data['processing']}, K-SEQ",
+        fontsize=7.5,
+        color="#555555",
+    )
+    return canvas
+
+
+def _heights(drafts: list[tuple[int, ...]], decoded: tuple[int, ...]) -> dict[tuple[int, ...], float]:
+    """Place leaves one below the other, heaviest branch first, and every inner node midway between its first and last child."""
+    paths = sorted({*drafts, decoded}, key=lambda path: _branch_order(path, drafts, decoded))
+    height: dict[tuple[int, ...], float] = {path: -float(i) for i, path in enumerate(paths)}
+    for length in range(max(map(len, paths)) - 1, -1, -1):
+        for path in paths:
+            prefix = path[:length]
+            children = [h for node, h in height.items() if len(node) == length + 1 and node[:length] == prefix]
+            if children:
+                height[prefix] = (max(children) + min(children)) / 2
+    return height
+
+
+def _branch_order(path: tuple[int, ...], drafts: list[tuple[int, ...]], decoded: tuple[int, ...]) -> list[tuple[int, int]]:
+    return [(-sum(draft[: n + 1] == path[: n + 1] for draft in drafts), path[n]) for n in range(len(path))]
+
+
+def _label(axes: Axes, x: float, y: float, text: str, *, colour: str, weight: str) -> None:
+    axes.text(
+        x,
+        y,
+        text.replace("$", r"\$"),
+        ha="center",
+        va="center",
+        fontsize=10,
+        color=colour,
+        fontweight=weight,
+        zorder=2,
+        bbox={"boxstyle": "round,pad=0.25", "fc": "white", "ec": "none"},
+    )

@@ -1,0 +1,111 @@
+"""Every figure: built end to end, its numbers against closed forms and against its own Monte Carlo points."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import otm
+from figures import __main__ as command
+from figures import figure4, figure5
+
+# 150 points are checked per run; each fails by chance with probability at most 1e-9 / 150.
+FALSE_ALARM = 1e-9 / 150
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("figures")
+    assert command.main(["--fast", "--seed", "7", "--out", str(folder)]) == 0
+    return folder
+
+
+def _data(folder: Path, name: str) -> dict:
+    record = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    manifest = record["manifest"]
+    assert manifest["seed"] == 7
+    assert {"revision", "versions", "argv", "python"} <= manifest.keys()
+    return record["data"]
+
+
+def _check_points(points: list[dict], exact: dict[int, float], samples: int) -> None:
+    for point in points:
+        hits, value = round(point["mean"] * samples), min(1.0, exact[point["k"]])
+        assert binom.cdf(hits, samples, value) > FALSE_ALARM / 2
+        assert binom.sf(hits - 1, samples, value) > FALSE_ALARM / 2
+        assert point["low"] <= point["mean"] <= point["high"]
+
+
+@pytest.mark.parametrize("name", command.DEFAULT)
+def test_files_are_written_as_vectors_and_pixels(built: Path, name: str) -> None:
+    pdf = (built / f"{name}.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert b"/Type3" not in pdf, "bitmap-like fonts"
+    assert "<svg" in (built / f"{name}.svg").read_text(encoding="utf-8")
+    assert (built / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["figure1", "figure2"])
+def test_curves_over_k_match_closed_forms_and_points(built: Path, name: str) -> None:
+    data = _data(built, name)
+    for series in data["series"]:
+        np.testing.assert_allclose(series["optimum"], series["closed_form"], rtol=0, atol=1e-13)
+        assert np.all(np.array(series["kseq"]) <= np.array(series["optimum"]) + 1e-13)
+        if name == "figure1":
+            np.testing.assert_allclose(series["kseq"], series["optimum"], rtol=0, atol=1e-12)  # K-SEQ attains it there
+            _check_points(series["points"], dict(zip(series["k"], series["optimum"], strict=True)), data["samples"])
+        else:
+            _check_points(series["points"], dict(zip(series["k"], series["optimum"], strict=True)), data["samples"])
+            _check_points(series["kseq_points"], dict(zip(series["k"], series["kseq"], strict=True)), data["samples"])
+
+
+def test_curves_over_q_match_closed_forms_and_points(built: Path) -> None:
+    data = _data(built, "figure3")
+    for series in data["series"]:
+        np.testing.assert_allclose(series["optimum"], series["closed_form"], rtol=0, atol=1e-13)
+        for points, verifier in ((series["points"], otm.Otm()), (series["kseq_points"], otm.KSeq())):
+            for q, point in zip(series["sampled_q"], points, strict=True):
+                problem = otm.Problem(draft=otm.bernoulli(0.25), target=otm.bernoulli(q), law=otm.IID(series["k"]))
+                _check_points([point], {series["k"]: otm.acceptance(verifier, problem)}, data["samples"])
+
+
+def test_figure4_shows_the_paper_s_rounds_and_reruns_identically(built: Path) -> None:
+    data = _data(built, "figure4")
+    assert [len(s) for s in data["survivors"]] == [6, 3, 2, 1]
+    assert data["accepted"] == 3
+    assert len(data["tokens"]) == 4
+    accepted = tuple(data["tokens"][:3])
+    assert sum(tuple(row[:3]) == accepted for row in data["drafts"]) == 1
+    assert not any(tuple(row) == tuple(data["tokens"]) for row in data["drafts"])
+    record = figure4.capture()
+    for side in ("draft", "target"):
+        for row in record[side]:
+            assert abs(sum(row["mass"]) - 1) < 1e-9
+
+
+def test_figure5_points_and_support(built: Path) -> None:
+    data = _data(built, "figure5")
+    assert data["k"] == list(range(1, 41))
+    assert 10 <= len(data["draft"]) <= 20
+    assert abs(data["optimum"][0] - data["kseq"][0]) < 1e-13
+    assert abs(data["optimum"][0] - (1 - otm.total_variation(draft=data["draft"], target=data["target"]))) < 1e-12
+    assert np.all(np.diff(data["optimum"]) >= -1e-13)
+    assert np.all(np.array(data["kseq"]) <= np.array(data["optimum"]) + 1e-13)
+    _check_points(data["points"], dict(zip(data["k"], data["optimum"], strict=True)), data["samples"])
+    _check_points(data["kseq_points"], dict(zip(data["k"], data["kseq"], strict=True)), data["samples"])
+    assert figure5.capture()["prompt"] == "He said he also has asked prosecutors to"
+
+
+def test_same_seed_same_files(built: Path, tmp_path: Path) -> None:
+    assert command.main(["1", "--fast", "--seed", "7", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "figure1.svg").read_bytes() == (built / "figure1.svg").read_bytes()
+    assert _data(tmp_path, "figure1") == _data(built, "figure1")
+
+
+def test_unknown_figure_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        command.main(["9", "--out", str(tmp_path)])
+    assert stopped.value.code == 2
+    assert "choose from figure1" in capsys.readouterr().err
