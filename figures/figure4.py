@@ -78,7 +78,7 @@ def draw(data: dict[str, Any]) -> Figure:
         parent = prefix[:-1]
         count = sum(draft[: len(prefix)] == prefix for draft in drafts)
         on_path = prefix == decoded[: len(prefix)]
-        colour = style.PALETTE[1] if on_path and not count else style.PALETTE[0] if on_path else "#9A9A9A"
+        colour = style.PALETTE[1] if on_path and not count else style.PALETTE[0] if on_path else "#7A7A7A"
         axes.plot(
             [len(parent) + 0.46, len(prefix) - 0.36],
             [height[parent], height[prefix]],
@@ -87,7 +87,7 @@ def draw(data: dict[str, Any]) -> Figure:
             ls="--" if not count else "-",
             zorder=1,
         )
-        text = data["texts"][str(prefix[-1])].strip() + (f"  ×{count}" if count > 1 else "")
+        text = _visible(data["texts"][str(prefix[-1])]) + (f"  ×{count}" if count > 1 else "")
         _label(axes, len(prefix), height[prefix], text, colour=colour, weight="bold" if on_path else "normal")
     top = max(height.values()) + 0.9
     for level, survivors in enumerate(data["survivors"]):
@@ -133,3 +133,8 @@ def _label(axes: Axes, x: float, y: float, text: str, *, colour: str, weight: st
         zorder=2,
         bbox={"boxstyle": "round,pad=0.25", "fc": "white", "ec": "none"},
     )
+
+
+def _visible(token: str) -> str:
+    """Show a token without its leading space, line breaks as a sign."""
+    return token.replace("\n", "⏎").strip() or "␣"

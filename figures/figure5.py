@@ -58,7 +58,7 @@ def draw(data: dict[str, Any]) -> Figure:
     style.points(axes, [p["k"] for p in data["kseq_points"]], data["kseq_points"], colour=style.PALETTE[1], marker="s")
     axes.set_xlabel("number of drafts k")
     axes.set_xticks([1, 10, 20, 30, 40])
-    style.probability_axis(axes, low=min(0.5, 0.95 * min(data["kseq"])))
+    style.probability_axis(axes, low=max(0.0, min(data["kseq"]) - 0.06))
     axes.set_title(f"“{data['prompt']}”", fontsize=9)
     axes.legend(loc="lower right")
     _distributions(side, data)
