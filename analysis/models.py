@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from analysis.errors import AnalysisError
 
@@ -87,6 +88,7 @@ def load_pair(
             device does not exist.
     """
     place = _device(device)
+    logging.disable_progress_bar()  # two small files load at once; errors should stand alone on the screen
     names = (draft or str(SHIPPED_PAIR / "draft"), target or str(SHIPPED_PAIR / "target"))
     tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in names]
     _require_same_tokenizer(tokenizers[0], tokenizers[1], names)

@@ -20,7 +20,7 @@ from figures.style import save
 from figures.work import Work
 
 DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")
-FURTHER: tuple[str, ...] = ()
+FURTHER = ("landscape", "scores", "bracket")
 SAMPLES = 20_000
 SAMPLES_FAST = 1_000
 

@@ -28,7 +28,7 @@ def compute(work: Work) -> dict[str, Any]:
                 "q": q,
                 **curves.exact(problem, KS),
                 "closed_form": [otm.two_token_optimum(draft=DRAFT, target=q, k=k) for k in KS],
-                "points": curves.monte_carlo(otm.Otm(), problem, [k for k in sampled if k <= 12], work),
+                "points": curves.monte_carlo(otm.Optimal(), problem, sampled, work),
                 "kseq_points": curves.monte_carlo(otm.KSeq(), problem, sampled, work),
             }
         )

@@ -38,7 +38,7 @@ def compute(work: Work) -> dict[str, Any]:
     return {
         **curves.exact(problem, KS),
         "limit": float(otm.support_limit_upper(problem)),
-        "points": curves.monte_carlo(otm.Otm(), problem, [k for k in sampled if k <= 3], work),
+        "points": curves.monte_carlo(otm.Optimal(), problem, sampled, work),
         "kseq_points": curves.monte_carlo(otm.KSeq(), problem, sampled, work),
         "prompt": record["prompt"],
         "tokens": record["tokens"],

@@ -15,7 +15,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # Okabe & Ito's palette, distinguishable under the common colour deficiencies; black is kept for optima.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6A3D9A", "#8C564B")
+PALETTE = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#6A3D9A",
+    "#8C564B",
+    "#555555",
+    "#117733",
+    "#882255",
+    "#999933",
+)
 MARKERS = "osD^vP<>X*"
 FORMATS = ("pdf", "svg", "png")
 

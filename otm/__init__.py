@@ -22,11 +22,14 @@ target, law) alone. Arrays are keyword-only, because α is not symmetric in p an
 
 from otm.bounds.kseq_lower import kseq_factor, kseq_lower
 from otm.bounds.limit_upper import support_limit_upper
+from otm.bounds.list_matching_lower import list_matching_lower
+from otm.bounds.poisson_matching_lower import poisson_matching_lower, poisson_representation_lower
 from otm.bounds.spectr_upper import spectr_minimum_upper, spectr_upper
 from otm.comparison import Comparison, ComparisonRow, compare
+from otm.distortion import Distortion, distortion, output_law
 from otm.distributions import bernoulli, describe, dirichlet, from_logits, uniform, zipf
 from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
-from otm.drafts import IID, LAWS, Law
+from otm.drafts import IID, LAWS, Deterministic, Greedy, Law, Product, WithoutReplacement
 from otm.errors import (
     InvalidDistribution,
     InvalidParameter,
@@ -36,7 +39,10 @@ from otm.errors import (
     TooLarge,
     Unsupported,
 )
+from otm.frontiers.kl import KlFrontier, KlProgram, kl_frontier, kl_frontier_program
+from otm.frontiers.tv import tv_frontier
 from otm.montecarlo import estimate
+from otm.optimum.bins import Bracket, optimal_bracket
 from otm.optimum.certify import certify_exactly
 from otm.optimum.closed_forms import two_token_optimum, uniform_optimum
 from otm.optimum.lp import optimum
@@ -55,37 +61,83 @@ from otm.schemes import (
     prepare,
     sample,
 )
-from otm.verifiers import VERIFIERS, Conditional, KSeq, Maximal, Otm, RecursiveRejection, Rule, Shared, Verifier
+from otm.verifiers import (
+    VERIFIERS,
+    Conditional,
+    Fuzzy,
+    GreedyOptimal,
+    KSeq,
+    Lenience,
+    ListRace,
+    Maximal,
+    Mentored,
+    MinHash,
+    Naive,
+    NaiveTree,
+    Optimal,
+    Otm,
+    Race,
+    RecursiveRejection,
+    Rule,
+    SelectThenReject,
+    Shared,
+    SpecHub,
+    TypicalAcceptance,
+    Verifier,
+)
 from otm.verifiers.kseq import gamma_star
+from otm.verifiers.recursive_rejection_without_replacement import rao_blackwell_acceptance
+from otm.verifiers.select_then_reject import selection_with_law
 
 __all__ = [
     "IID",
     "LAWS",
     "VERIFIERS",
+    "Bracket",
     "Comparison",
     "ComparisonRow",
     "Conditional",
     "Coupling",
+    "Deterministic",
+    "Distortion",
     "Estimate",
+    "Fuzzy",
+    "Greedy",
+    "GreedyOptimal",
     "InvalidDistribution",
     "InvalidParameter",
     "KSeq",
+    "KlFrontier",
+    "KlProgram",
     "Law",
+    "Lenience",
+    "ListRace",
     "Maximal",
+    "Mentored",
+    "MinHash",
+    "Naive",
+    "NaiveTree",
+    "Optimal",
     "Optimum",
     "Otm",
     "OtmError",
     "Problem",
+    "Product",
+    "Race",
     "RecursiveRejection",
     "Rule",
     "Samples",
+    "SelectThenReject",
     "ShapeMismatch",
     "Shared",
     "SolverFailure",
+    "SpecHub",
     "TooLarge",
     "TransportProgram",
+    "TypicalAcceptance",
     "Unsupported",
     "Verifier",
+    "WithoutReplacement",
     "acceptance",
     "acceptance_curve",
     "bernoulli",
@@ -94,26 +146,37 @@ __all__ = [
     "coupling",
     "describe",
     "dirichlet",
+    "distortion",
     "estimate",
     "from_logits",
     "gamma_star",
     "harmonic_mean_distance",
     "kernel",
     "kl_divergence",
+    "kl_frontier",
+    "kl_frontier_program",
     "kseq_factor",
     "kseq_lower",
+    "list_matching_lower",
     "normalise",
     "optimal_acceptance",
     "optimal_acceptance_curve",
+    "optimal_bracket",
     "optimal_cut",
     "optimum",
     "optimum_program",
+    "output_law",
+    "poisson_matching_lower",
+    "poisson_representation_lower",
     "prepare",
+    "rao_blackwell_acceptance",
     "sample",
+    "selection_with_law",
     "spectr_minimum_upper",
     "spectr_upper",
     "support_limit_upper",
     "total_variation",
+    "tv_frontier",
     "two_token_optimum",
     "uniform",
     "uniform_optimum",

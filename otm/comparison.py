@@ -8,17 +8,24 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from otm.bounds.kseq_lower import kseq_lower
-from otm.drafts import LAWS, Law
+from otm.bounds.list_matching_lower import list_matching_lower
+from otm.bounds.poisson_matching_lower import poisson_representation_lower
+from otm.distortion import Distortion, distortion
+from otm.drafts import LAWS, Law, Product
 from otm.errors import InvalidParameter, TooLarge
 from otm.montecarlo import estimate
 from otm.pmf import check_count
 from otm.problem import Problem
 from otm.results import Estimate
 from otm.schemes import acceptance, check_ks, optimal_acceptance
-from otm.verifiers import VERIFIERS, KSeq, Otm, Verifier
+from otm.verifiers import VERIFIERS, KSeq, ListRace, Otm, Race, SelectThenReject, Verifier
 from otm.verifiers.base import require_support
 
 DEFAULT_SAMPLES = 20_000
+
+_HEADER = ("k", "drafts", "verifier", "acceptance", "optimum", "gap", "proven ≥", "TV", "KL (nats)", "Monte Carlo (95 %)")
+_TEXT_COLUMNS = ("drafts", "verifier", "Monte Carlo (95 %)")
+_LOSSY_NOTE = "TV, KL: distance of a lossy scheme's output to the target; its gap is to min(1, optimum + TV)."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +39,7 @@ class ComparisonRow:
         optimum: the law's optimal acceptance, None where it cannot be computed.
         monte_carlo: estimate from the sampler, None if no samples were asked for.
         note: why a cell is empty.
+        distortion: distances of the output law to the target for a lossy verifier, None for a lossless one.
     """
 
     law: Law
@@ -41,13 +49,21 @@ class ComparisonRow:
     optimum: float | None
     monte_carlo: Estimate | None
     note: str = ""
+    distortion: Distortion | None = None
+
+    @property
+    def frontier(self) -> float | None:
+        """The most that any scheme with this one's total variation to the target accepts: min(1, optimum + TV)."""
+        if self.optimum is None or self.distortion is None:
+            return self.optimum
+        return min(1.0, self.optimum + self.distortion.total_variation)
 
     @property
     def gap(self) -> float | None:
-        """Optimum − exact: the acceptance that this scheme leaves on the table."""
-        if self.optimum is None or self.exact is None:
+        """Frontier − exact: the acceptance that this scheme leaves on the table; for a lossless one the frontier is the optimum."""
+        if self.frontier is None or self.exact is None:
             return None
-        return max(0.0, self.optimum - self.exact)
+        return max(0.0, self.frontier - self.exact)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +74,13 @@ class Comparison:
     left_out: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        header = ("k", "drafts", "verifier", "acceptance", "optimum", "gap", "proven ≥", "Monte Carlo (95 %)")
-        cells = [header, *(_cells(row) for row in self.rows)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+        lossy = any(row.distortion is not None for row in self.rows)
+        cells = [_HEADER, *(_cells(row) for row in self.rows)]
+        if not lossy:  # nothing to say in the two columns of the distances
+            cells = [row[:7] + row[9:] for row in cells]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
         lines = [
-            "  ".join(_pad(cell, width, i) for i, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
+            "  ".join(_pad(cell, width, name) for cell, width, name in zip(row, widths, cells[0], strict=True)).rstrip()
             for row in cells
         ]
         lines.insert(1, "  ".join("─" * width for width in widths))
@@ -73,7 +91,8 @@ class Comparison:
                 spaced.append("")
             spaced.append(line)
             previous = row.law.k
-        notes = sorted({f"— {row.verifier!r}, {row.law!r}: {row.note}" for row in self.rows if row.note})
+        notes = [_LOSSY_NOTE] if lossy else []
+        notes += sorted({f"— {row.verifier!r}, {row.law!r}: {row.note}" for row in self.rows if row.note})
         return "\n".join([*spaced, *([""] if notes or self.left_out else []), *notes, *self.left_out])
 
     def records(self) -> list[dict[str, object]]:
@@ -86,7 +105,10 @@ class Comparison:
                 "exact": row.exact,
                 "lower": row.lower,
                 "optimum": row.optimum,
+                "frontier": row.frontier,
                 "gap": row.gap,
+                "total_variation": None if row.distortion is None else row.distortion.total_variation,
+                "kl": None if row.distortion is None else row.distortion.kl,
                 "monte_carlo": None if row.monte_carlo is None else row.monte_carlo.mean,
                 "monte_carlo_low": None if row.monte_carlo is None else row.monte_carlo.low,
                 "monte_carlo_high": None if row.monte_carlo is None else row.monte_carlo.high,
@@ -111,13 +133,14 @@ def compare(
     Args:
         draft, target: probabilities `(V,)`.
         verifiers: which ones; None takes every verifier with default parameters and leaves out unsupported pairs.
-        laws: draft law classes; None takes every law that draws from one distribution.
+        laws: draft law classes; None takes every law that draws from one distribution (all but `Product`).
         k: numbers of drafts.
         samples: Monte Carlo draws per row; 0 leaves that column out.
         rng: the source of randomness; None takes a fresh, unseeded generator.
 
     Returns:
-        Comparison: one row per supported (law, verifier, k); `print` it, or take `rows` or `records()`.
+        Comparison: one row per supported (law, verifier, k); `print` it, or take `rows` or `records()`. Rows of lossy verifiers
+        show TV and KL to the target, and their gap is to the frontier at their own TV, min(1, optimum + TV).
 
     Raises:
         Unsupported: if both `verifiers` and `laws` are named and a pair does not fit for any k.
@@ -134,7 +157,7 @@ def compare(
         check_count(samples, name="samples")
     generator = np.random.default_rng() if rng is None else rng
     chosen_verifiers = [make() for make in VERIFIERS] if verifiers is None else list(verifiers)
-    chosen_laws = list(LAWS) if laws is None else list(laws)
+    chosen_laws = [law for law in LAWS if law is not Product] if laws is None else list(laws)
     if not chosen_verifiers or not chosen_laws:
         raise InvalidParameter("compare needs at least one verifier and one law; one list is empty. Leave it out for all.")
     if verifiers is not None:
@@ -143,7 +166,13 @@ def compare(
     rows, skipped = [], set()
     for count in counts:
         for make in chosen_laws:
-            here = problem.with_law(make(count))
+            try:
+                here = problem.with_law(make(count))
+            except InvalidParameter as error:  # more distinct drafts than tokens
+                if laws is not None:
+                    raise
+                skipped.add(f"left out: {make(count)!r}: {error}")
+                continue
             best = _optimum_or_none(here)
             for verifier in chosen_verifiers:
                 if verifier.supports(here.law):
@@ -162,12 +191,27 @@ def _row(verifier: Verifier, problem: Problem, best: float | None, samples: int,
     except TooLarge as error:
         note = str(error).split(";")[0]
         # The plan of a program that cannot be solved cannot be sampled either; other samplers can.
-        if samples and not isinstance(verifier, Otm):
+        if samples and not isinstance(verifier, Otm | SelectThenReject):
             interval = estimate(verifier, problem, samples=samples, rng=rng)
-    lower = float(kseq_lower(problem)) if verifier == KSeq() else None
     return ComparisonRow(
-        law=problem.law, verifier=verifier, exact=exact, lower=lower, optimum=best, monte_carlo=interval, note=note
+        law=problem.law,
+        verifier=verifier,
+        exact=exact,
+        lower=_proven_lower(verifier, problem),
+        optimum=best,
+        monte_carlo=interval,
+        note=note,
+        distortion=None if verifier.lossless else distortion(verifier, problem),
     )
+
+
+def _proven_lower(verifier: Verifier, problem: Problem) -> float | None:
+    """Return the bound of the literature that is proven for this scheme, None where there is none."""
+    if verifier == KSeq():
+        return float(kseq_lower(problem))
+    if isinstance(verifier, Race):
+        return float(poisson_representation_lower(problem))
+    return float(list_matching_lower(problem)) if isinstance(verifier, ListRace) else None
 
 
 def _optimum_or_none(problem: Problem) -> float | None:
@@ -199,9 +243,10 @@ def _cells(row: ComparisonRow) -> tuple[str, ...]:
         number(row.optimum),
         number(row.gap),
         "" if row.lower is None else f"{row.lower:.6f}",
+        *(("", "") if row.distortion is None else (number(row.distortion.total_variation), number(row.distortion.kl))),
         "" if row.monte_carlo is None else str(row.monte_carlo),
     )
 
 
-def _pad(cell: str, width: int, column: int) -> str:
-    return cell.ljust(width) if column in (1, 2, 7) else cell.rjust(width)
+def _pad(cell: str, width: int, name: str) -> str:
+    return cell.ljust(width) if name in _TEXT_COLUMNS else cell.rjust(width)

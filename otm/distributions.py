@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, gather, namespace, quiet, total
 from otm.errors import InvalidDistribution, InvalidParameter
-from otm.pmf import check_count, check_real
+from otm.pmf import check_count, check_real, from_sequence
 
 
 def uniform(num_tokens: int, *, vocabulary: int | None = None) -> NDArray[np.float64]:
@@ -101,7 +101,7 @@ def dirichlet(
     (2, 3)
     """
     size = check_count(num_tokens, name="num_tokens")
-    alpha = check_real(concentration, name="concentration", low=0.0, open_low=True)
+    alpha = check_real(concentration, name="concentration", low=0.0, high=1e300, open_low=True)
     shape = (size,) if rows is None else (check_count(rows, name="rows"), size)
     # In the log domain: with concentrations of 1e-3 plain gamma variates underflow to a row of zeros.
     # G(a) = G(a + 1)·U^{1/a} in law.
@@ -140,10 +140,12 @@ def from_logits(logits: object, *, temperature: float = 1.0, top_k: int | None =
     kept_mass = 1.0 if top_p is None else check_real(top_p, name="top_p", low=0.0, high=1.0, open_low=True)
     kept_count = None if top_k is None else check_count(top_k, name="top_k")
     xp = namespace(array)
-    if heat == 0.0:
+    if heat < float(xp.finfo(array.dtype).smallest_normal):  # zero, or a temperature that the dtype cannot divide by
         kept_count, heat = 1, 1.0
     with quiet():
         shifted = (array - xp.max(array, axis=-1, keepdims=True)) / heat
+        if heat == float("inf"):
+            shifted = xp.where(array == -xp.inf, array, xp.zeros_like(array))  # uniform on what is allowed
         if kept_count is None and kept_mass == 1.0:
             return _softmax(shifted)
         order = xp.argsort(-shifted, axis=-1, stable=True)  # descending; stable, so the lowest index wins ties
@@ -167,7 +169,10 @@ def _softmax(shifted: Array) -> Array:
 
 
 def _check_logits(logits: object) -> Array:
-    array: Any = logits if array_api_compat.is_array_api_obj(logits) else np.asarray(logits, dtype=np.float64)
+    array: Any = logits
+    if not array_api_compat.is_array_api_obj(logits):
+        array = from_sequence(logits, "logits")
+        array = array.astype(np.float64) if array.dtype.kind in "iu" else array
     xp = namespace(array)
     dtype = str(array.dtype).removeprefix("torch.")
     if dtype not in ("float32", "float64"):

@@ -12,7 +12,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from otm._arrays import Array, namespace, total
+from otm._arrays import Array, namespace, quiet, total
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 
 SUM_TOLERANCE_FLOAT64 = 1e-9
@@ -40,7 +40,8 @@ def as_pmf(values: object, *, name: str) -> Array:
     """
     array = _as_real_array(values, name)
     xp = namespace(array)
-    sums = total(array)
+    with quiet():
+        sums = total(array)
     # A NaN or infinity anywhere makes its row's sum NaN or infinite: one pass finds both.
     if not bool(xp.all(xp.isfinite(sums))):
         _raise_not_finite(array, name)
@@ -85,7 +86,9 @@ def normalise(values: object) -> Array:
     array = _as_real_array(values, "the weights")
     xp = namespace(array)
     largest = xp.max(array, axis=-1, keepdims=True)
-    if not bool(xp.all(xp.isfinite(total(array)))):
+    with quiet():
+        overflows = not bool(xp.all(xp.isfinite(total(array))))
+    if overflows:
         # Finite weights may still overflow their sum; dividing by the largest one first settles which it is.
         if not bool(xp.all(xp.isfinite(array))):
             _raise_not_finite(array, "the weights")
@@ -102,7 +105,9 @@ def normalise(values: object) -> Array:
 
 
 def _as_real_array(values: object, name: str) -> Array:
-    array: Array = values if array_api_compat.is_array_api_obj(values) else _from_sequence(values, name)
+    array: Array = values if array_api_compat.is_array_api_obj(values) else from_sequence(values, name)
+    if array_api_compat.is_torch_array(array) and array.requires_grad:
+        array = array.detach()  # values only: the scans overwrite their arrays, so gradients are not tracked
     xp = namespace(array)
     dtype = str(array.dtype).removeprefix("torch.")
     if dtype in ("float16", "bfloat16"):
@@ -127,7 +132,8 @@ def _as_real_array(values: object, name: str) -> Array:
     return array
 
 
-def _from_sequence(values: object, name: str) -> Array:
+def from_sequence(values: object, name: str) -> Array:
+    """Convert a nested sequence to a NumPy array of real numbers, or raise `InvalidDistribution`."""
     try:
         array = np.asarray(values)
         if array.dtype == object:
@@ -218,9 +224,11 @@ def check_real(value: Any, *, name: str, low: float, high: float = float("inf"),
     """
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}]"
     try:
+        if isinstance(value, str | bytes):
+            raise TypeError(f"{type(value).__name__} is not a number")
         number = float(value)
     except (TypeError, ValueError) as error:
         raise InvalidParameter(f"{name} must be a number in {interval}; got {value!r}. Pass a float.") from error
-    if isinstance(value, bool) or not (low <= number <= high) or (open_low and number == low):
+    if isinstance(value, bool | np.bool_) or not (low <= number <= high) or (open_low and number == low):
         raise InvalidParameter(f"{name} must lie in {interval}; got {value!r}. Choose a value inside.")
     return number

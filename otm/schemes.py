@@ -204,7 +204,8 @@ def _kernel(rule: Rule, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
     missing = [tuple(row) for row in tokens.tolist() if tuple(row) not in rows]
     if missing:
         raise InvalidParameter(
-            f"The kernel exists for drafts of positive probability; {missing[0]} has none under {rule.problem.law!r}. "
+            f"The kernel exists for drafts of positive probability; {missing[0]} has none, or too "
+            f"little to condition on, under {rule.problem.law!r}. "
             "Pass drafts that the law can draw."
         )
     picked = joint.joint[[rows[tuple(row)] for row in tokens.tolist()]].toarray()

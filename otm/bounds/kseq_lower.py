@@ -5,6 +5,7 @@ from __future__ import annotations
 from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, total
 from otm.drafts.iid import IID
 from otm.errors import Unsupported
+from otm.pmf import check_count
 from otm.problem import Problem
 
 
@@ -30,7 +31,7 @@ def kseq_lower(problem: Problem) -> Array:
     if not isinstance(problem.law, IID):
         raise Unsupported(f"K-SEQ verifies i.i.d. drafts; the problem has {problem.law!r}. Use law=otm.IID({problem.law.k}).")
     k = problem.law.k
-    factor = 1.0 - (1.0 - 1.0 / k) ** k
+    factor = kseq_factor(k)
     return as_scalar_or_array(
         by_rows(lambda p, q: (factor * total(namespace(p, q).minimum(k * p, q)))[None], problem.draft, problem.target)[0]
     )
@@ -39,9 +40,13 @@ def kseq_lower(problem: Problem) -> Array:
 def kseq_factor(k: int) -> float:
     """Return 1 − (1 − 1/k)^k, the fraction of the optimum that K-SEQ is sure to reach; above 1 − 1/e for every k.
 
+    Raises:
+        InvalidParameter: unless k is an integer ≥ 1.
+
     Reference: SpecTr, appendix C.1.
 
     >>> kseq_factor(2)
     0.75
     """
-    return 1.0 - (1.0 - 1.0 / k) ** k
+    count = check_count(k, name="k")
+    return 1.0 - (1.0 - 1.0 / count) ** count

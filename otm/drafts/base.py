@@ -33,7 +33,7 @@ class Law(abc.ABC):
     k: int
 
     def __post_init__(self) -> None:
-        check_count(self.k, name="k")
+        object.__setattr__(self, "k", check_count(self.k, name="k"))  # a plain int: NumPy's would print as np.int64(3)
 
     def with_k(self, k: int) -> Self:
         """Return the same law with another number of drafts."""
@@ -54,6 +54,10 @@ class Law(abc.ABC):
     @abc.abstractmethod
     def containment(self, draft: NDArray[Any], members: NDArray[np.bool_]) -> float:
         """Return b(T) = Pr(all drafts lie in T) for the mask `members` `(V,)`; one row, computed without enumeration."""
+
+    @abc.abstractmethod
+    def inclusion(self, draft: Array) -> Array:
+        """Return Pr(x is among the drafts) for each token, `(..., V)` in float64: 1 − b(Ω ∖ {x}) without enumeration."""
 
     @abc.abstractmethod
     def num_sequences(self, num_tokens: int) -> int:
@@ -95,17 +99,32 @@ class SetTable:
         return table[:, :num_tokens]
 
 
+def all_sequences(num_tokens: int, k: int) -> NDArray[np.int64]:
+    """Return Ω^k in lexicographic order, `(V^k, k)`."""
+    tokens = np.empty((num_tokens**k, k), dtype=np.int64)
+    index = np.arange(num_tokens**k)
+    for column in reversed(range(k)):
+        index, tokens[:, column] = np.divmod(index, num_tokens)
+    return tokens
+
+
+def readable(size: int) -> str:
+    """Return a size for a message: digits with separators, or a power of ten where nobody would read them all."""
+    return f"{size:,}" if size < 10**18 else f"about 10^{int(size.bit_length() * 0.30103)}"
+
+
 def enumerate_drafts(law: Law, draft: NDArray[Any]) -> DraftTable:
     """List the draft sequences of a law, or raise before taking memory for too many.
 
     Raises:
         TooLarge: beyond four million sequences.
     """
-    size = law.num_sequences(len(draft))
+    num_tokens = draft.shape[-1]
+    size = law.num_sequences(num_tokens)
     if size > MAX_SEQUENCES:
         raise TooLarge(
-            f"Enumeration of the drafts is limited to {MAX_SEQUENCES:,} sequences; {law!r} over V = {len(draft)} tokens has "
-            f"{size:,}. Call otm.optimal_acceptance for the value alone, or otm.estimate for a Monte Carlo interval."
+            f"Enumeration of the drafts is limited to {MAX_SEQUENCES:,} sequences; {law!r} over V = {num_tokens} tokens has "
+            f"{readable(size)}. Call otm.optimal_acceptance for the value alone, or otm.estimate for a Monte Carlo interval."
         )
     return law.enumerate(draft)
 

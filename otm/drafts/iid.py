@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf
-from otm.drafts.base import DraftTable, Law
+from otm._arrays import Array, inverse_cdf, namespace, quiet
+from otm.drafts.base import DraftTable, Law, all_sequences
 from otm.optimum.cut import iid_values, iid_worst_set
 from otm.pmf import align_pair
 
@@ -53,13 +53,19 @@ class IID(Law):
             return math.exp(self.k * math.log1p(-outside))
         return float(math.fsum(draft[members]) ** self.k)
 
+    def inclusion(self, draft: Array) -> Array:
+        """Return 1 − (1 − p)^k."""
+        xp = namespace(draft)
+        with quiet():
+            return -xp.expm1(self.k * xp.log1p(-xp.clip(xp.astype(draft, xp.float64), 0.0, 1.0)))
+
     def num_sequences(self, num_tokens: int) -> int:
         """Return V^k."""
         return int(num_tokens**self.k)
 
     def enumerate(self, draft: NDArray[Any]) -> DraftTable:
         """List Ω^k in lexicographic order."""
-        tokens = np.indices((len(draft),) * self.k).reshape(self.k, -1).T
+        tokens = all_sequences(len(draft), self.k)
         mass = draft[tokens[:, 0]]
         for column in range(1, self.k):
             mass = mass * draft[tokens[:, column]]

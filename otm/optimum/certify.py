@@ -64,8 +64,10 @@ def certify(
     inside = ~(sets.membership(len(target)) & ~cut).any(axis=1)  # S ⊆ T
     lower, upper = _add(moved), 1 + _add(target[cut]) - _add(sets.mass[inside])
     if sets.mass.dtype != object:
-        # Every number above is a sum of at most n products of at most k + 3 factors: relative error ≤ (n + k + 3)u each.
-        slack = 4 * (len(rows) + len(sets.mass) + sets.tokens.shape[1] + 3) * _UNIT_ROUNDOFF
+        # docs/theory.md, "Accuracy": with e edges and at most N sequences merged into one set, both sides are within
+        # (e + N + 2(k + 1)(V + 1) + k + 8) units in the last place of exact.
+        k, merged = sets.tokens.shape[1], int(np.bincount(sets.of_sequence).max())
+        slack = (len(rows) + merged + 2 * (k + 1) * (len(target) + 1) + k + 8) * _UNIT_ROUNDOFF
         lower, upper = max(0.0, lower * (1 - slack)), min(1.0, upper + slack)
     return Certificate(lower=lower, upper=upper, flow=moved)
 
@@ -102,7 +104,9 @@ def certify_exactly(problem: Problem, solved: Optimum) -> tuple[Fraction, Fracti
 
 
 def exact_masses(mass: NDArray[np.float64]) -> NDArray[Any]:
-    """Return float masses as `Fraction` objects divided by their exact sum."""
+    """Return float masses `(V,)` or `(k, V)` as `Fraction` objects divided by their exact sum, row by row."""
+    if mass.ndim > 1:
+        return np.stack([exact_masses(row) for row in mass])
     exact = [Fraction(float(x)) for x in mass]
     total = sum(exact)
     return np.asarray([x / total for x in exact], dtype=object)

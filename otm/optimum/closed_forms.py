@@ -42,8 +42,7 @@ def two_token_optimum(*, draft: float, target: float, k: int) -> float:
     Raises:
         InvalidParameter: outside these ranges.
 
-    Reference: SpecTr, appendix B.2 (whose displayed formula has p^k in place of 1 − p^k for one draft law; this is the value
-    that its coupling attains).
+    Reference: SpecTr, appendix B.2.
 
     >>> two_token_optimum(draft=0.25, target=0.5, k=2)
     0.9375

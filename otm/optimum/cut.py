@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, gather, integer_power, namespace, quiet, running_sum
+from otm._arrays import Array, by_rows, gather, integer_power, namespace, quiet, reserve, running_sum
 
 # Below this exponent (1 − C)^k by multiplication costs a tenth of exp/log and loses at most k/2 units in the last place.
 _LARGEST_MULTIPLIED_POWER = 64
@@ -59,6 +59,8 @@ def descending_ratio_order(draft: Array, target: Array) -> Array:
 
 def _scan(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     xp = namespace(draft, target)
+    if isinstance(draft, np.ndarray):
+        reserve(8 * draft.size)
     with quiet():
         order = descending_ratio_order(draft, target)
         outside = running_sum(gather(draft, order))  # P(Tᶜ)

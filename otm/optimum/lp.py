@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from otm.drafts.base import PAD, DraftTable, SetTable, collapse, enumerate_drafts
+from otm.drafts.base import PAD, DraftTable, SetTable, collapse, enumerate_drafts, readable
 from otm.errors import InvalidParameter, SolverFailure, TooLarge
 from otm.optimum.certify import certify
 from otm.problem import Problem
@@ -76,7 +76,7 @@ def optimum(problem: Problem, *, method: Method = "sets") -> Optimum:
     if size > MAX_VARIABLES:
         raise TooLarge(
             f"The linear program is limited to {MAX_VARIABLES:,} variables; {single.law!r} over V = {single.num_tokens} needs "
-            f"{size:,} with method={method!r}. Call otm.optimal_acceptance for the value at any size."
+            f"{readable(size)} with method={method!r}. Call otm.optimal_acceptance for the value at any size."
         )
     drafts = enumerate_drafts(single.law, single.draft)
     sets = collapse(drafts)

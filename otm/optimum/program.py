@@ -8,7 +8,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.drafts.base import enumerate_drafts
+from otm.drafts.base import enumerate_drafts, readable
 from otm.errors import TooLarge
 from otm.problem import Problem
 
@@ -67,7 +67,7 @@ def optimum_program(problem: Problem) -> TransportProgram:
     if entries > MAX_ENTRIES:
         raise TooLarge(
             f"The cvxpy program is limited to {MAX_ENTRIES:,} entries of π; {single.law!r} over V = {single.num_tokens} has "
-            f"{entries:,}. Call otm.optimum, which collapses draft sequences to sets."
+            f"{readable(entries)}. Call otm.optimum, which collapses draft sequences to sets."
         )
     table = enumerate_drafts(single.law, single.draft)
     member = (table.tokens[:, :, None] == np.arange(single.num_tokens)).any(axis=1)

@@ -20,7 +20,7 @@ from otm.errors import InvalidParameter, Unsupported
 from otm.pmf import check_count
 from otm.problem import Problem
 from otm.sequence.models import LanguageModel, next_distribution
-from otm.verifiers.base import Conditional, Verifier, require_support
+from otm.verifiers.base import Conditional, Verifier, check_drafts, require_support
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +161,7 @@ def select_draft(
             raise Unsupported(
                 f"Draft selection verifies drafts that carry no shared randomness; {verifier!r} needs it. Choose another verifier."
             )
-        proposals = tokens[survivors, level].astype(np.int64)
+        proposals = check_drafts(tokens[survivors, level], problem)[0]
         output, accepted = rule.verify(proposals[None, :], uniforms[level : level + 1, : rule.num_uniforms], None)
         token = int(output[0])
         rounds.append(

@@ -1,12 +1,66 @@
 """Verifiers, one per file, and their registry."""
 
 from otm.verifiers.base import Conditional, Rule, Shared, Verifier
+from otm.verifiers.fuzzy import Fuzzy
+from otm.verifiers.greedy_optimal import GreedyOptimal
 from otm.verifiers.kseq import KSeq
+from otm.verifiers.lenience import Lenience
+from otm.verifiers.list_race import ListRace
 from otm.verifiers.maximal import Maximal
+from otm.verifiers.mentored import Mentored
+from otm.verifiers.minhash import MinHash
+from otm.verifiers.naive import Naive
+from otm.verifiers.naive_tree import NaiveTree
+from otm.verifiers.optimal import Optimal
 from otm.verifiers.otm import Otm
+from otm.verifiers.race import Race
 from otm.verifiers.recursive_rejection import RecursiveRejection
+from otm.verifiers.select_then_reject import SelectThenReject
+from otm.verifiers.spechub import SpecHub
+from otm.verifiers.typical_acceptance import TypicalAcceptance
 
-VERIFIERS: tuple[type[Verifier], ...] = (Maximal, KSeq, RecursiveRejection, Otm)
+VERIFIERS: tuple[type[Verifier], ...] = (
+    Maximal,
+    Naive,
+    NaiveTree,
+    KSeq,
+    RecursiveRejection,
+    SpecHub,
+    GreedyOptimal,
+    SelectThenReject,
+    Optimal,
+    Race,
+    ListRace,
+    MinHash,
+    Otm,
+    Mentored,
+    Lenience,
+    TypicalAcceptance,
+    Fuzzy,
+)
 """Every verifier class; `compare` and the contract tests walk this list."""
 
-__all__ = ["VERIFIERS", "Conditional", "KSeq", "Maximal", "Otm", "RecursiveRejection", "Rule", "Shared", "Verifier"]
+__all__ = [
+    "VERIFIERS",
+    "Conditional",
+    "Fuzzy",
+    "GreedyOptimal",
+    "KSeq",
+    "Lenience",
+    "ListRace",
+    "Maximal",
+    "Mentored",
+    "MinHash",
+    "Naive",
+    "NaiveTree",
+    "Optimal",
+    "Otm",
+    "Race",
+    "RecursiveRejection",
+    "Rule",
+    "SelectThenReject",
+    "Shared",
+    "SpecHub",
+    "TypicalAcceptance",
+    "Verifier",
+]

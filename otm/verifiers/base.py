@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array
 from otm.drafts.base import PAD, Law, enumerate_drafts
+from otm.drafts.iid import IID
+from otm.drafts.product import Product
 from otm.errors import InvalidParameter, Unsupported
 from otm.problem import Problem
 from otm.results import Coupling, Definition
@@ -130,10 +132,12 @@ def check_drafts(drafts: object, problem: Problem) -> NDArray[np.int64]:
             f"drafts must be integer tokens of shape (k,) or (n, k) with k = {problem.law.k}; got {array.dtype} of shape "
             f"{array.shape}. Pass one token per draft."
         )
-    if array.size and (array.min() < PAD or array.max() >= problem.num_tokens):
+    # Independent drafts never run out; other laws mark "no draft" where fewer than k tokens can be drawn.
+    smallest = 0 if isinstance(problem.law, IID | Product) else PAD
+    if array.size and (array.min() < smallest or array.max() >= problem.num_tokens):
         raise InvalidParameter(
-            f"Drafted tokens must lie in [0, {problem.num_tokens}), or be −1 for no draft; got {array.min()} to {array.max()}."
-            " Check that both models share the vocabulary."
+            f"Drafted tokens must lie in [0, {problem.num_tokens}){'' if smallest == 0 else ', or be −1 for no draft'}; got "
+            f"{array.min()} to {array.max()}. Check that both models share the vocabulary."
         )
     return np.atleast_2d(array.astype(np.int64))
 

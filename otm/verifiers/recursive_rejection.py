@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from otm._arrays import Array, by_rows, inverse_cdf, namespace, quiet, total
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
+from otm.drafts.without_replacement import WithoutReplacement
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Conditional, Verifier, first_accepted
 from otm.verifiers.maximal import single_draft_rejection
+from otm.verifiers.recursive_rejection_without_replacement import RecursiveRejectionWithoutReplacementRule, exact_acceptance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +29,16 @@ class RecursiveRejection(Verifier):
 
         α = 1 − Π_i (1 − Σ_x min(p(x), r_{i−1}(x))).
 
-    Rule and membership agree: a rejected token has no mass in any later residual. Lossless. Law: IID(k).
+    Without replacement p is renormalised at each stage over the tokens not drafted yet, and the residual depends on the drafts that
+    were rejected: α is a sum over paths (`otm.verifiers.recursive_rejection_without_replacement`).
 
-    Cost: O(k V). Accuracy: each residual is normalised by its own sum, so the rejection probability keeps relative accuracy.
-    Reference: RRS, SpecInfer [Miao et al. 2024, multi-step speculative sampling]; RSD [Jeon et al. 2024].
+    Rule and membership agree: a rejected token has no mass in any later residual. Lossless. Law: IID(k), WithoutReplacement(k).
+
+    Cost: O(k V) for i.i.d. drafts; without replacement V!/(V − k + 1)! paths, at most ten million (else `TooLarge`; intervals from
+    `otm.rao_blackwell_acceptance`). Accuracy: each residual is normalised by its own sum, so the rejection probability keeps
+    relative accuracy.
+    Reference: RRS, SpecInfer [Miao et al. 2024, multi-step speculative sampling]; without replacement RSD [Jeon et al. 2024],
+    Sequoia [Chen et al. 2024], and the batch of ERSD's generalised speculative decoding [Kobus & Gündüz 2025, Algorithm 4].
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> otm.acceptance(RecursiveRejection(), problem)  # 1 − (1/4)(3/4)
@@ -43,11 +51,13 @@ class RecursiveRejection(Verifier):
         return True
 
     def supports(self, law: Law) -> bool:
-        """Any number of i.i.d. drafts."""
-        return isinstance(law, IID)
+        """Any number of drafts, i.i.d. or without replacement."""
+        return isinstance(law, IID | WithoutReplacement)
 
-    def prepare(self, problem: Problem) -> RecursiveRejectionRule:
-        """Compute the k acceptance vectors and the last residual."""
+    def prepare(self, problem: Problem) -> RecursiveRejectionRule | RecursiveRejectionWithoutReplacementRule:
+        """Compute the k acceptance vectors and the last residual; without replacement, running sums that give them on a path."""
+        if isinstance(problem.law, WithoutReplacement):
+            return RecursiveRejectionWithoutReplacementRule.of(problem)
         residual = problem.target
         stages = []
         for _ in range(problem.law.k):
@@ -56,7 +66,9 @@ class RecursiveRejection(Verifier):
         return RecursiveRejectionRule(problem=problem, keep=np.stack(stages), residual=residual)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Evaluate the product of the rejection probabilities."""
+        """Evaluate the product of the rejection probabilities, batched; without replacement, sum over paths, one row."""
+        if isinstance(problem.law, WithoutReplacement):
+            return np.asarray(exact_acceptance(problem.single(purpose="The exact acceptance without replacement")))
         return recursive_rejection_curve(problem, [problem.law.k])[0]
 
 

@@ -1,0 +1,135 @@
+"""All drafts but one fixed to the most likely tokens, the last one drawn from the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array, by_rows, gather, inverse_cdf, namespace, quiet, total
+from otm.drafts.base import PAD, DraftTable, Law
+from otm.optimum.successive_cut import check_enough_tokens
+from otm.pmf import align_pair
+
+
+@dataclasses.dataclass(frozen=True)
+class Greedy(Law):
+    """The k − 1 most likely tokens, then one draw from the draft distribution renormalised over the others.
+
+    b(T) = 1{top ⊆ T}·P(T ∖ top)/P(Ω ∖ top), and so, with R = P(Ω ∖ top) summed directly,
+
+        α* = Q(top) + Σ_{i ∉ top} min(q(i), p(i)/R).
+
+    Ties go to the lowest index. A token without mass is never drafted: where fewer than k tokens have mass, all of them are drafted
+    and the row is padded with −1 (then α* = Q(supp p)). Greedy(1) is a single draft.
+
+    Args:
+        k: number of drafts, an integer ≥ 1, at most V (checked when the problem is made).
+
+    Raises:
+        InvalidParameter: unless k is an integer ≥ 1; if k > V on use.
+
+    Cost of the optimum: one sort, O(V log V), and O(V) per k. Accuracy: rounding of one sum over the vocabulary.
+    Reference: greedy draft sampling, Hu et al. 2025; as a law of sets Greedy(2) is SpecHub's pair [Sun et al. 2024].
+
+    >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=Greedy(2))
+    >>> round(otm.optimal_acceptance(problem), 12)  # .2 + min(.2, .6) + min(.6, .4)
+    0.8
+    """
+
+    def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
+        """Broadcast the leading axes of draft and target `(..., V)`; k ≤ V."""
+        check_enough_tokens(self.k, int(draft.shape[-1]))
+        return align_pair(draft, target)
+
+    def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
+        """Evaluate the closed form for each k from one sort."""
+        check_enough_tokens(max(ks), int(draft.shape[-1]))
+        return by_rows(lambda p, q: _values(p, q, ks), draft, target)
+
+    def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return the top tokens and those others whose target mass lies below their draft mass."""
+        top, rest = self.parts(draft)
+        members = (target < rest) & (rest > 0)
+        members[top] = True
+        return np.asarray(members)
+
+    def containment(self, draft: NDArray[Any], members: NDArray[np.bool_]) -> float:
+        """Return the mass of the last draft inside T if the top tokens are, else 0."""
+        top, rest = self.parts(draft)
+        if not members[top].all():
+            return 0.0
+        return math.fsum(rest[members]) if rest.any() else 1.0
+
+    def inclusion(self, draft: Array) -> Array:
+        """Return Pr(x is drafted): 1 on the top tokens, p/R on the others."""
+        xp = namespace(draft)
+        order = likely_order(draft)
+        p = gather(xp.astype(draft, xp.float64), order)
+        last = _last_draft(p, self.k)
+        top = xp.astype(p[..., : self.k - 1] > 0, xp.float64)
+        return gather(xp.concat([top, last], axis=-1), xp.argsort(order, axis=-1))
+
+    def num_sequences(self, num_tokens: int) -> int:
+        """Return V − k + 1, the number of tokens the last draft can be."""
+        return max(1, num_tokens - self.k + 1)
+
+    def enumerate(self, draft: NDArray[Any]) -> DraftTable:
+        """List the top tokens with each possible last draft."""
+        top, rest = self.parts(draft)
+        last = np.flatnonzero(rest > 0)
+        tokens = np.full((max(1, len(last)), self.k), PAD, dtype=np.int64)
+        tokens[:, : len(top)] = top
+        if len(last) == 0:
+            return DraftTable(tokens=tokens, mass=np.asarray([draft.sum() / draft.sum()], dtype=draft.dtype))
+        tokens[:, self.k - 1] = last
+        return DraftTable(tokens=tokens, mass=rest[last])
+
+    def num_uniforms(self, num_tokens: int) -> int:
+        """Return 1: only the last draft is random."""
+        return 1
+
+    def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
+        """List the top tokens and draw one from the rest."""
+        top, rest = self.parts(draft)
+        drafts = np.full((len(uniforms), self.k), PAD, dtype=np.int64)
+        drafts[:, : len(top)] = top
+        if rest.any():
+            drafts[:, self.k - 1] = inverse_cdf(rest, uniforms[:, 0])
+        return drafts
+
+    def parts(self, draft: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Return the top tokens of positive mass and the law of the last draft `(V,)`, all zero where there is none; one row."""
+        top = np.argsort(-draft, kind="stable")[: self.k - 1]
+        rest = draft.copy()
+        rest[top] = 0 * rest[top]
+        left = rest.sum()
+        return top[draft[top] > 0].astype(np.int64), rest / left if left > 0 else rest
+
+
+def likely_order(draft: Array) -> Array:
+    """Return the tokens by descending mass along the last axis; the lowest index wins ties."""
+    return namespace(draft).argsort(-draft, axis=-1, stable=True)
+
+
+def _last_draft(p: Array, k: int) -> Array:
+    """Return the law of the last draft over the tokens behind the top ones, from masses in descending order; 0 without any."""
+    xp = namespace(p)
+    rest = p[..., k - 1 :]
+    left = total(rest)[..., None]
+    with quiet():
+        return xp.where(left > 0, rest / left, xp.zeros_like(rest))
+
+
+def _values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
+    xp = namespace(draft, target)
+    order = likely_order(draft)
+    p = gather(xp.astype(draft, xp.float64), order)
+    q = gather(xp.astype(target, xp.float64), order)
+    drafted = xp.where(p > 0, q, xp.zeros_like(q))
+    rows = [total(drafted[..., : k - 1]) + total(xp.minimum(q[..., k - 1 :], _last_draft(p, k))) for k in ks]
+    return xp.clip(xp.stack(rows, axis=0), 0.0, 1.0)

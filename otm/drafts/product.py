@@ -1,0 +1,98 @@
+"""Independent drafts from different drafters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array, inverse_cdf, quiet
+from otm.drafts.base import DraftTable, Law, all_sequences
+from otm.errors import ShapeMismatch
+from otm.optimum.product_cut import product_containment, product_values, product_worst_set
+from otm.pmf import align_pair, shared_namespace
+
+
+@dataclasses.dataclass(frozen=True)
+class Product(Law):
+    """k independent drafts, the d-th from a distribution of its own: several draft models, or one at several temperatures.
+
+    Pr(x₁..x_k) = Π_d p_d(x_d), b(T) = Π_d P_d(T). A problem's draft has shape `(..., k, V)`, one row per drafter, so the number
+    of drafts is a matter of the draft and `with_k` fits only another draft.
+
+    Args:
+        k: number of drafters, an integer ≥ 1.
+
+    Raises:
+        InvalidParameter: unless k is an integer ≥ 1.
+        ShapeMismatch: if a problem's draft is not `(..., k, V)`.
+
+    The optimum is exact where it is given: equal drafters at any V (the value of `IID`); two different drafters up to 4,096
+    tokens, by a sweep of orders; more up to 256 tokens, by submodular minimisation, certified to 1e-11. Beyond, `TooLarge`.
+    No single order of the tokens suffices (docs/theory.md, "Different drafters"; `otm.optimum.product_cut`).
+    Reference: Hu et al. 2025 (the cut formula holds for any draft law).
+
+    >>> drafts = [[0.9, 0.09, 0.01, 0.0], [0.5, 0.01, 0.09, 0.4]]
+    >>> problem = otm.Problem(draft=drafts, target=[0.0, 0.066, 0.07, 0.864], law=Product(2))
+    >>> round(otm.optimal_acceptance(problem), 4)
+    0.5331
+    """
+
+    def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
+        """Broadcast the leading axes of draft `(..., k, V)` and target `(..., V)`."""
+        if draft.ndim < 2 or int(draft.shape[-2]) != self.k:
+            raise ShapeMismatch(
+                f"{self!r} needs a draft of shape (..., {self.k}, V), one row per drafter; got {tuple(draft.shape)}. Stack the "
+                "drafters' distributions, or use otm.IID for drafts from a single one."
+            )
+        xp = shared_namespace(draft, target)
+        rows, spread = align_pair(draft, xp.broadcast_to(target[..., None, :], (*target.shape[:-1], self.k, target.shape[-1])))
+        return rows, spread[..., 0, :]
+
+    def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
+        """Return the minimum cut, which needs a search (`otm.optimum.product_cut`); every k must be the number of drafters."""
+        wrong = [k for k in ks if k != self.k]
+        if wrong:
+            raise ShapeMismatch(
+                f"A draft for {self.k} drafters has an optimum for k = {self.k} only; got k = {wrong[0]}. Stack that many drafters."
+            )
+        value = product_values(draft, target)
+        return value[None] if len(ks) == 1 else shared_namespace(draft, target).stack([value] * len(ks), axis=0)
+
+    def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return the set that the search ends with."""
+        return product_worst_set(draft, target)
+
+    def containment(self, draft: NDArray[Any], members: NDArray[np.bool_]) -> float:
+        """Return Π_d P_d(T)."""
+        return product_containment(draft, members)
+
+    def inclusion(self, draft: Array) -> Array:
+        """Return 1 − Π_d (1 − p_d)."""
+        xp = shared_namespace(draft, draft)
+        with quiet():
+            logs = xp.log1p(-xp.clip(xp.astype(draft, xp.float64), 0.0, 1.0))
+            return -xp.expm1(xp.sum(logs, axis=-2))
+
+    def num_sequences(self, num_tokens: int) -> int:
+        """Return V^k."""
+        return int(num_tokens**self.k)
+
+    def enumerate(self, draft: NDArray[Any]) -> DraftTable:
+        """List Ω^k in lexicographic order; `draft` is `(k, V)`."""
+        tokens = all_sequences(draft.shape[-1], self.k)
+        mass = draft[0, tokens[:, 0]]
+        for column in range(1, self.k):
+            mass = mass * draft[column, tokens[:, column]]
+        return DraftTable(tokens=tokens, mass=mass)
+
+    def num_uniforms(self, num_tokens: int) -> int:
+        """Return k: one uniform per drafter."""
+        return self.k
+
+    def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
+        """Invert each drafter's distribution function at its uniform."""
+        return np.stack([inverse_cdf(p, uniforms[:, d]) for d, p in enumerate(draft)], axis=1)

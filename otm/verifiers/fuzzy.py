@@ -1,0 +1,84 @@
+"""Fuzzy speculative decoding: accept the draft wherever the two models are close, whatever the draft is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from otm._arrays import Array, namespace, quiet, total
+from otm.errors import InvalidParameter
+from otm.pmf import check_real
+from otm.verifiers._lossy import LossyVerifier, normalised_excess, rejection
+
+Divergence = Literal["js", "kl", "tv"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fuzzy(LossyVerifier):
+    """Accept the draft iff Div(q, p) ≤ threshold; otherwise fall back.
+
+    The gate looks at the two distributions only, so the output law is p where it opens and q where it does not:
+
+        fallback="target":       reject and draw from the target; acceptance by rule 1 or 0, by membership 1 or Σ p q;
+        fallback="speculative":  verify by single-draft rejection; acceptance 1 or Σ min(p, q), the same output law.
+
+    Lossy where 0 < Div ≤ threshold. Law: IID(1).
+
+    Args:
+        threshold: ≥ 0, in nats for "js" and "kl".
+        divergence: "js" Jensen–Shannon (at most log 2), "kl" D(q‖p) (∞ where q > 0 = p), "tv" total variation.
+        fallback: what a closed gate does. The published gate, its deterministic decision by the divergence alone, is the first;
+            the second never accepts less.
+
+    Raises:
+        InvalidParameter: if an argument is out of range.
+
+    Cost: O(V), batched. Reference: Holsman, Huang & Dhingra 2025 (2502.20704), divergence gate with a tunable threshold. The
+    default threshold is this library's; the paper tunes it per model pair.
+
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))  # TV = 1/4
+    >>> [otm.acceptance(Fuzzy(t, divergence="tv", fallback="speculative"), problem) for t in (0.2, 0.25)]
+    [0.75, 1.0]
+    """
+
+    threshold: float = 0.1
+    divergence: Divergence = "js"
+    fallback: Literal["target", "speculative"] = "target"
+
+    def __post_init__(self) -> None:
+        check_real(self.threshold, name="threshold", low=0.0)
+        if self.divergence not in ("js", "kl", "tv"):
+            raise InvalidParameter(f"divergence must be 'js', 'kl' or 'tv'; got {self.divergence!r}. Choose one of them.")
+        if self.fallback not in ("target", "speculative"):
+            raise InvalidParameter(f"fallback must be 'target' or 'speculative'; got {self.fallback!r}. Choose one of them.")
+
+    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+        """Return all ones where the gate is open, else the fallback's acceptance probabilities; and its residual."""
+        xp = namespace(draft, target)
+        p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+        is_open = (_divergence(p, q, self.divergence) <= self.threshold)[..., None]
+        if self.fallback == "target":
+            keep = xp.where(is_open, xp.ones_like(p), xp.zeros_like(p))
+            return keep, q, rejection(p, keep)
+        with quiet():
+            keep = xp.where(p > 0, xp.clip(q / p, 0.0, 1.0), xp.zeros_like(p))
+        keep = xp.where(is_open, xp.ones_like(p), keep)
+        return keep, normalised_excess(xp.clip(q - p, 0.0, None), q), rejection(p, keep)
+
+
+def _divergence(p: Array, q: Array, kind: Divergence) -> Array:
+    """Return the divergence `(...)`, as a sum of non-negative terms: exactly 0 at p = q."""
+    xp = namespace(p, q)
+    if kind == "tv":
+        return 0.5 * total(xp.abs(p - q))
+    if kind == "kl":
+        return total(_relative_entropy_terms(q, p))
+    middle = 0.5 * (p + q)
+    return 0.5 * total(_relative_entropy_terms(p, middle) + _relative_entropy_terms(q, middle))
+
+
+def _relative_entropy_terms(a: Array, b: Array) -> Array:
+    """Return a log(a/b) − a + b ≥ 0 term by term."""
+    xp = namespace(a, b)
+    with quiet():
+        return xp.clip(xp.where(a > 0, a * (xp.log(a) - xp.log(b)), xp.zeros_like(a)) - a + b, 0.0, None)

@@ -1,0 +1,58 @@
+"""Lenience: speculative decoding that forgives a draft a bounded excess over the target."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from otm._arrays import Array, namespace, quiet
+from otm.errors import InvalidParameter
+from otm.pmf import check_real
+from otm.verifiers._lossy import LossyVerifier, normalised_excess, rejection
+
+
+@dataclasses.dataclass(frozen=True)
+class Lenience(LossyVerifier):
+    """Accept x with probability min(1, q(x)/(l p(x))), otherwise draw from a residual; l = 1 is speculative decoding.
+
+    Rule acceptance Σ min(p, q/l). With R = Σ (p − q/l)₊ and a residual ρ the output law is min(p, q/l) + R ρ, where
+
+        residual="plain":   ρ ∝ (q − p)₊, the residual of speculative decoding left as it is;
+        residual="scaled":  ρ ∝ (q − l p)₊, the residual in which p is scaled as it is in the ratio.
+
+    Both keep π ≤ q/l, the guarantee in the source, which does not spell out the residual. They differ: the plain one moves mass
+    only to tokens that the target prefers, and is at most as far from q in total variation. Both vanish wherever a draft can be
+    rejected, so rule and membership agree. Lossy for l < 1. Law: IID(1).
+
+    Args:
+        lenience: l in (0, 1].
+        residual: "plain" or "scaled".
+
+    Raises:
+        InvalidParameter: if either is out of range.
+
+    Cost: O(V), batched. Reference: Leviathan et al. 2023, Appendix A.5.
+
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+    >>> otm.acceptance(Lenience(0.8), problem), otm.output_law(Lenience(0.8), problem)  # min(.75, .5/.8) + .25
+    (0.875, array([0.625, 0.375]))
+    """
+
+    lenience: float = 0.5
+    residual: Literal["plain", "scaled"] = "plain"
+
+    def __post_init__(self) -> None:
+        check_real(self.lenience, name="lenience", low=0.0, high=1.0, open_low=True)
+        if self.residual not in ("plain", "scaled"):
+            raise InvalidParameter(
+                f"residual must be 'plain', (q − p)₊, or 'scaled', (q − l p)₊; got {self.residual!r}. Choose one of them."
+            )
+
+    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+        """Return min(1, q/(l p)), the chosen residual and Σ (p − q/l)₊."""
+        xp = namespace(draft, target)
+        p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+        with quiet():
+            keep = xp.where(p > 0, xp.clip(q / self.lenience / p, 0.0, 1.0), xp.zeros_like(p))
+        scale = 1.0 if self.residual == "plain" else self.lenience
+        return keep, normalised_excess(xp.clip(q - scale * p, 0.0, None), q), rejection(p, keep)

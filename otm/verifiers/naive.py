@@ -1,0 +1,72 @@
+"""Sample the target and look whether the token was drafted: what one gets without any coupling."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array, inverse_cdf, namespace, total
+from otm.drafts.base import Law
+from otm.problem import Problem
+from otm.results import Definition, is_member
+from otm.verifiers.base import Conditional, Verifier, members
+
+
+@dataclasses.dataclass(frozen=True)
+class Naive(Verifier):
+    """Draw Y from the target, independently of the drafts, and accept it if it is among them.
+
+        α = Σ_y q(y)·Pr(y ∈ S),
+
+    for i.i.d. drafts Σ q [1 − (1 − p)^k]. Rule and membership agree. Lossless. Law: any; for `Deterministic` it is optimal.
+
+    Cost: that of the law's inclusion probabilities: O(V), without replacement O(V·k·nodes).
+    Reference: naive sampling, SpecInfer [Miao et al. 2024], the baseline of multi-step speculative sampling.
+
+    >>> otm.acceptance(Naive(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))  # (15/16 + 7/16)/2
+    0.6875
+    """
+
+    @property
+    def lossless(self) -> bool:
+        """Always."""
+        return True
+
+    def supports(self, law: Law) -> bool:
+        """Every law."""
+        return True
+
+    def prepare(self, problem: Problem) -> NaiveRule:
+        """Nothing to compute."""
+        return NaiveRule(problem=problem)
+
+    def acceptance(self, problem: Problem, by: Definition) -> Array:
+        """Sum the target's mass times the inclusion probabilities."""
+        xp = namespace(problem.draft, problem.target)
+        included = problem.law.inclusion(problem.draft)
+        return total(xp.astype(problem.target, xp.float64) * included)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NaiveRule(Conditional):
+    """The target is all there is."""
+
+    @property
+    def num_uniforms(self) -> int:
+        """One, for the draw from the target."""
+        return 1
+
+    def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Cut the target into its drafted part and the rest."""
+        accepted = np.where(members(drafts, self.problem.num_tokens), self.problem.target, 0.0)
+        return accepted, self.problem.target - accepted
+
+    def verify(
+        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Draw from the target and look."""
+        output = inverse_cdf(self.problem.target, uniforms[:, 0])
+        return output, is_member(output, drafts)

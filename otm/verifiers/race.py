@@ -1,0 +1,327 @@
+"""Exponential races: drafter and verifier run their races on the same random numbers, and agree more often than chance.
+
+Token i has one standard exponential E_i. The draft race is won by argmin E_i/p_i ~ p, the target's by argmin E_i/q_i ~ q, whatever
+the other one does: the scheme is lossless for every drafter, without ever comparing p with q (the Gumbel-max trick with shared
+Gumbels). The drafter offers the first k arrivals of its race, k tokens without replacement; the draft is accepted when the
+target's winner is among them.
+
+*How often, k = 1.* The races agree on i iff E_i ≤ E_j·min(p_i/p_j, q_i/q_j) for all j, so
+
+    α = Σ_i 1 / Σ_j max(p_j/p_i, q_j/q_i).
+
+In ascending order of q/p the inner sum is two running sums. *k > 1.* Given that the target's winner is i at time t (t ~ Exp(1),
+independent of i ~ q), every other E_j exceeds q_j t by a fresh exponential, so j precedes i in the draft race with probability
+1 − exp(−t(r_i p_j − q_j)₊), independently, and α is an integral over t of Poisson-binomial probabilities.
+
+*The coupling, k = 1*, has a closed form. For r_i < r_j, with M(u) = Σ_m max(p_m, u q_m) and u_m = p_m/q_m,
+
+    Pr(X = i, Y = j) = p_i q_j ∫_{u_j}^{u_i} du / M(u)²,
+
+because the exponents of all tokens sum to s·M(t/s) at draft time s and target time t; M is piecewise linear. For k > 1, in units
+of t token j joins the draft race at time r_j and the winner i arrives at exactly r_i: a pure birth process along the drafted
+sequence with piecewise constant rates, integrated over t.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from otm._arrays import Array, by_rows, quiet
+from otm._races import (
+    exponential_nodes,
+    log_arrivals,
+    log_exponentials,
+    per_row,
+    race_match,
+    sequences,
+    sort_by_ratio,
+)
+from otm.drafts.base import PAD, Law
+from otm.drafts.iid import IID
+from otm.drafts.without_replacement import WithoutReplacement
+from otm.errors import TooLarge
+from otm.problem import Problem
+from otm.results import Coupling, Definition, is_member
+from otm.verifiers.base import Shared, Verifier
+
+MAX_DRAFTABLE = 512
+"""Largest number of tokens of positive draft probability for the exact value with k > 1."""
+
+MAX_PATHS = 200_000
+"""Largest number of (draft sequence, output) pairs whose joint probability is integrated for k > 1."""
+
+_PATHS_AT_ONCE = 256
+
+_LONGEST = 1e250  # stands in for joining times that overflow, with room to multiply
+_FASTEST = 2.0**50
+
+
+@dataclasses.dataclass(frozen=True)
+class Race(Verifier):
+    """Output the winner of the target's exponential race; it is accepted if it is among the first k arrivals of the draft's.
+
+    k = 1:  α = Σ_i 1 / Σ_j max(p_j/p_i, q_j/q_i), terms with p_i q_i = 0 being 0;
+    k > 1:  α = Σ_{p_i>0} q_i ∫₀^∞ e^{−t} Pr(PoissonBinomial{1 − e^{−t(q_i p_j/p_i − q_j)₊}}_{j≠i} ≤ k − 1) dt.
+
+    Rule and membership agree. Lossless. Laws: IID(1), WithoutReplacement(k).
+
+    Raises:
+        TooLarge: on the exact value for k > 1 with more than 512 draftable tokens (`otm.poisson_representation_lower` is a
+            certificate at any size, `otm.estimate` an interval), and on a coupling with more than 200,000 entries.
+
+    Cost: k = 1: O(V log V), batched; k > 1: O(n² k · 110) for n draftable tokens, about a second at n = 512.
+    Accuracy: k = 1: about 1e-14 at V = 128,256; k > 1: quadrature error below 2e-12, derived in `otm._races`.
+    Reference: ERSD [Kobus & Gündüz 2025], Algorithms 2 and 5 (one vertex); Maddison 2017; k = 1: Daliri et al. 2024 (Gumbel
+    coupling). The exact values: docs/theory.md, "Races".
+
+    >>> p, q = [0.5, 0.2, 0.15, 0.1, 0.05], [0.1, 0.3, 0.05, 0.25, 0.3]
+    >>> laws = [otm.IID(1), otm.WithoutReplacement(2), otm.WithoutReplacement(4)]
+    >>> [round(otm.acceptance(Race(), otm.Problem(draft=p, target=q, law=law)), 6) for law in laws]
+    [0.454717, 0.724113, 0.961116]
+    """
+
+    @property
+    def lossless(self) -> bool:
+        """Always."""
+        return True
+
+    def supports(self, law: Law) -> bool:
+        """One draft, or the first k arrivals of the draft race."""
+        return isinstance(law, WithoutReplacement) or (isinstance(law, IID) and law.k == 1)
+
+    def prepare(self, problem: Problem) -> RaceRule:
+        """Nothing depends on the problem alone: a race compares arrival times."""
+        return RaceRule(problem=problem)
+
+    def acceptance(self, problem: Problem, by: Definition) -> Array:
+        """Return the sum over tokens for k = 1, batched, and the integral, row by row, beyond."""
+        p, q, k = problem.draft, problem.target, problem.law.k
+        if k == 1:
+            return by_rows(lambda p, q: race_match(p, q)[None], p, q)[0]
+        return per_row(lambda p, q: first_arrivals_match(p, q, k), p, q)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RaceRule(Shared):
+    """Both races on shared exponentials; the state is their logarithms `(n, V)`."""
+
+    @property
+    def num_draft_uniforms(self) -> int:
+        """One exponential per token."""
+        return self.problem.num_tokens
+
+    def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Run the draft race and keep its first k arrivals, in order."""
+        state = log_exponentials(uniforms)
+        return first_arrivals(log_arrivals(state, self.problem.draft), self.problem.law.k), state
+
+    @property
+    def num_uniforms(self) -> int:
+        """None: the race is the randomness."""
+        return 0
+
+    def verify(
+        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Run the target's race on the drafter's exponentials; accept if its winner was drafted."""
+        if state is None:
+            raise TypeError(
+                "A race is verified with the exponentials that drew its drafts; state is None. Pass draw()'s state."
+            )
+        output = np.argmin(log_arrivals(state, self.problem.target), axis=1)
+        return output, is_member(output, drafts)
+
+    def joint(self) -> Coupling:
+        """Return the closed form for k = 1 and the integrated birth process beyond."""
+        problem, law = self.problem, self.problem.law
+        if law.k == 1:
+            drafted = np.flatnonzero(problem.draft > 0)
+            joint = winners_coupling(problem.draft, problem.target)[drafted]
+            return Coupling(drafts=drafted[:, None], joint=sp.csr_array(joint))
+        tokens, smallest = sequences(problem)
+        if len(tokens) * problem.num_tokens > MAX_PATHS:
+            raise TooLarge(
+                f"The coupling of a race is limited to {MAX_PATHS:,} (draft sequence, output) pairs; {law!r} over V = "
+                f"{problem.num_tokens} has {len(tokens) * problem.num_tokens:,}. Call otm.sample for draws from it."
+            )
+        pieces = [
+            _arrivals_coupling(problem, tokens[start : start + _PATHS_AT_ONCE], smallest)
+            for start in range(0, len(tokens), _PATHS_AT_ONCE)
+        ]
+        return Coupling(drafts=tokens, joint=sp.csr_array(np.concatenate(pieces)))
+
+
+def first_arrivals(log_times: NDArray[np.float64], k: int) -> NDArray[np.int64]:
+    """Return the k earliest tokens of each row `(n, V)` in order of arrival, −1 where a token never arrives."""
+    count = min(k, log_times.shape[1])
+    early = np.argpartition(log_times, count - 1, axis=1)[:, :count]
+    times = np.take_along_axis(log_times, early, axis=1)
+    order = np.argsort(times, axis=1)
+    drafts = np.full((len(log_times), k), PAD, dtype=np.int64)
+    arrived = np.take_along_axis(times, order, axis=1) < np.inf
+    drafts[:, :count] = np.where(arrived, np.take_along_axis(early, order, axis=1), PAD)
+    return drafts
+
+
+def first_arrivals_match(draft: NDArray[np.float64], target: NDArray[np.float64], k: int) -> float:
+    """Return Pr(the target's winner is among the first k arrivals of the draft race) by the integral; one row.
+
+    The Poisson-binomial counts 0..k−1 of every target token are updated together, one overtaking token at a time: in ascending
+    order of q/p, only earlier tokens overtake.
+
+    Raises:
+        TooLarge: beyond 512 tokens with p > 0.
+    """
+    order = sort_by_ratio(draft, target)
+    p, q = draft[order], target[order]
+    if len(order) <= k:
+        return float(q.sum())  # everything that can be drafted is
+    if len(order) > MAX_DRAFTABLE:
+        raise TooLarge(
+            f"The exact value of a race with k > 1 is limited to {MAX_DRAFTABLE} draftable tokens (p > 0); there are {len(order)}"
+            f" and k = {k}. Call otm.poisson_representation_lower for a certificate or otm.estimate for a Monte Carlo interval."
+        )
+    # Pr(N ≤ k − 1) = Σ of terms with at most k − 1 arrivals: growth (1/cos φ)^{k−1}.
+    t, weights = exponential_nodes(lambda c: -(k - 1) * np.log(c))
+    counts = np.zeros((k, len(order), len(t)))
+    counts[0] = 1.0
+    with quiet():
+        ratio = q / p
+    for j in range(len(order) - 1):
+        with quiet():
+            exponent = np.maximum(ratio[j + 1 :] * p[j] - q[j], 0.0)[:, None] * t
+        stays, overtakes = np.exp(-exponent), -np.expm1(-exponent)
+        behind = counts[:, j + 1 :]
+        for count in range(k - 1, 0, -1):
+            behind[count] = behind[count] * stays + behind[count - 1] * overtakes
+        behind[0] *= stays
+    return float(q @ (counts.sum(axis=0) @ weights))
+
+
+def winners_coupling(draft: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the joint law `(V, V)` of the two races' winners (draft, target), in closed form.
+
+    With h = 1/(1 + g), Pr(i, i) = q_i h_i, and for r_i < r_j in ascending order
+    Pr(i, j) = p_i q_j Σ_{i≤m<j} (r_{m+1} − r_m) h_m h_{m+1}: on each piece M(u) is linear, so ∫ du/M² = Δu/(M M'), and
+    M(1/r_m) = (1 + g_m)/r_m. With s = r h the summand is s_{m+1} h_m − s_m h_{m+1}, finite at p = 0 too, where h = 0 and s = 1.
+    Accuracy: absolute, about V units in the last place.
+    """
+    live = np.flatnonzero(draft + target > 0)
+    with quiet():
+        order = live[np.argsort(target[live] / draft[live], kind="stable")]
+        p, q = draft[order], target[order]
+        below, above = np.cumsum(p) - p, np.cumsum(q[::-1])[::-1]
+        below[0] = 0.0
+        hit = np.where(p > 0, 1.0 / (q / p * below + above), 0.0)
+        scaled = np.where(q > 0, 1.0 / (below + above * (p / q)), 0.0)
+        hit[0] = 1.0 / above[0] if p[0] > 0 else 0.0
+    pieces = np.maximum(scaled[1:] * hit[:-1] - scaled[:-1] * hit[1:], 0.0)
+    reach = np.concatenate([[0.0], np.cumsum(pieces)])
+    joint = np.zeros((len(draft), len(draft)))
+    joint[np.ix_(order, order)] = np.triu(p[:, None] * q * (reach - reach[:, None]), 1)
+    joint[order, order] = q * hit
+    return joint
+
+
+def _arrivals_coupling(problem: Problem, drafts: NDArray[np.int64], smallest: float) -> NDArray[np.float64]:
+    """Return Pr(first k arrivals = drafts[i], the target's winner = y) for k > 1, `(n, V)`.
+
+    With the target's winner y at time t, the draft race in units of t: token j joins at r_j, where its memoryless clock with rate
+    t p_j starts; y itself arrives at exactly r_y. Between two joining times the number of arrivals along the drafted sequence is
+    a birth process that dies when any other token arrives first; after the last one only the order matters.
+    """
+    p, q = problem.draft, problem.target
+    length = int(np.count_nonzero(drafts[0] != PAD))
+    drafts = drafts[:, :length]
+    # k arrivals in every path, and the one of y: growth (1/cos φ)^k.
+    t, weights = exponential_nodes(lambda c: -length * np.log(c), smallest=smallest)
+    drafted = np.flatnonzero(p > 0)
+    with quiet():
+        joins = np.where(p > 0, np.minimum(q / p, _LONGEST), np.inf)
+    times = np.unique(joins[drafted])
+    state = np.zeros((len(drafts), problem.num_tokens, len(t), length + 1))
+    state[..., 0] = 1.0
+    for start, end in zip(times, np.append(times[1:], np.inf), strict=True):
+        active = np.where(joins <= start, p, 0.0)
+        births, exits = _birth_rates(drafts, active)
+        state = _arrive_now(state, drafts, np.flatnonzero(joins == start))
+        state = _settle(state, births, exits) if np.isinf(end) else _evolve(state, births, exits, (end - start) * t)
+    return np.asarray((state[..., length] @ weights) * q)
+
+
+def _birth_rates(drafts: NDArray[np.int64], active: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return, per sequence, winner and stage, the rate of the next drafted token and of any arrival, each `(n, V, k)`."""
+    num_tokens, length = len(active), drafts.shape[1]
+    births, exits = (np.zeros((len(drafts), num_tokens, length)) for _ in range(2))
+    left = np.tile(active, (len(drafts), 1))
+    for stage in range(length):
+        # The winner's own clock is not running: its arrival is deterministic.
+        without_winner = np.where(np.eye(num_tokens, dtype=bool), 0.0, left[:, None, :])
+        exits[..., stage] = without_winner.sum(axis=2)
+        births[..., stage] = np.take_along_axis(without_winner, drafts[:, None, stage, None], axis=2)[..., 0]
+        left[np.arange(len(drafts)), drafts[:, stage]] = 0.0
+    return births, exits
+
+
+def _arrive_now(state: NDArray[np.float64], drafts: NDArray[np.int64], winners: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Let the winners y that arrive at this instant be the next drafted token; other unfinished paths die."""
+    state = state.copy()
+    length = drafts.shape[1]
+    for winner in winners:
+        moved = np.zeros_like(state[:, winner])
+        moved[..., length] = state[:, winner, :, length]
+        for stage in range(length):
+            moved[..., stage + 1] += np.where((drafts[:, stage] == winner)[:, None], state[:, winner, :, stage], 0.0)
+        state[:, winner] = moved
+    return state
+
+
+def _evolve(
+    state: NDArray[np.float64], births: NDArray[np.float64], exits: NDArray[np.float64], duration: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Advance the birth processes by `duration` (one per node): multiply by the exponential of their bidiagonal generators.
+
+    Scaling and squaring with non-negative terms: the exponential of the generator shifted by its largest exit rate is a Taylor
+    series without cancellation, and the diagonal, known exactly, is put in at every squaring, so errors add up instead of doubling.
+    """
+    length = births.shape[2]
+    with quiet():
+        rates = np.concatenate([exits, np.zeros_like(exits[..., :1])], axis=2)[:, :, None, :] * duration[:, None]
+        # A stage left 2^50 times over is left at once: capping its rate shifts the later clocks by 1e-15 of the duration.
+        cap = np.minimum(1.0, _FASTEST / np.maximum(rates, 1e-300))
+        steps = births[:, :, None, :] * duration[:, None] * cap[..., :length]
+    rates = rates * cap
+    # Rates of at most 1/8 after halving.
+    halvings = max(0, 3 + int(np.ceil(np.log2(max(float(rates.max()), 2.0**-3)))))
+    rates, steps = rates * 0.5**halvings, steps * 0.5**halvings
+    shift = rates.max(axis=-1)
+    matrix = np.zeros((*rates.shape, length + 1))
+    stage = np.arange(length)
+    matrix[..., stage, stage + 1] = steps
+    matrix[..., np.arange(length + 1), np.arange(length + 1)] = shift[..., None] - rates
+    power = np.broadcast_to(np.eye(length + 1), matrix.shape).copy()
+    # Row sums are at most 1/4: the tail after 12 terms is below (1/4)^13/13! = 3e-18.
+    for term in range(12, 0, -1):
+        power = np.eye(length + 1) + matrix @ power / term
+    power *= np.exp(-shift)[..., None, None]
+    for squaring in range(halvings + 1):
+        power[..., np.arange(length + 1), np.arange(length + 1)] = np.exp(-rates * 2.0**squaring)
+        if squaring < halvings:
+            power = power @ power
+    return np.asarray((state[..., None, :] @ power)[..., 0, :])
+
+
+def _settle(state: NDArray[np.float64], births: NDArray[np.float64], exits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Let the race run on for ever: each stage moves on with the probability that the next drafted token is the next arrival."""
+    state = state.copy()
+    for stage in range(births.shape[2]):
+        with quiet():
+            chance = np.where(exits[..., stage] > 0, births[..., stage] / exits[..., stage], 0.0)
+        state[..., stage + 1] += state[..., stage] * chance[..., None]
+        state[..., stage] = 0.0
+    return state

@@ -1,0 +1,200 @@
+"""The canonical decomposition: select one of the drafts, then single-draft rejection with the law of the selected token.
+
+Whatever rule selects, the selected token has some law s, and accepting it with probability min(1, q/s), else drawing from
+(q − s)₊, gives the target exactly and accepts Σ min(s, q). Some selection loses nothing against the best coupling. A law s can be
+had by selecting one of the drafts if and only if s(B) ≥ Pr(all drafts in B) for every token set B (docs/theory.md, "The core").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array, inverse_cdf
+from otm.drafts.base import PAD, Law, enumerate_drafts
+from otm.errors import InvalidParameter
+from otm.optimum.lp import optimum
+from otm.problem import Problem
+from otm.results import Definition, Optimum
+from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
+from otm.verifiers.maximal import single_draft_rejection
+
+Selection = Callable[[Problem, NDArray[np.int64]], NDArray[np.float64]]
+"""A selection rule: the probability of selecting each draft `(n, k)`, given the problem and drafts `(n, k)`."""
+
+_WEIGHT_TOLERANCE = 1e-9
+_IN_CORE = 1e-8  # ten times the gap that otm.optimum certifies
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectThenReject(Verifier):
+    """Select one draft by any rule, then accept it with probability min(1, q/s), s the true law of the selected token.
+
+    Acceptance by the rule Σ min(s, q); by membership a residual draw may also hit another draft. s is summed over every draft
+    sequence, so the scheme is lossless whatever the selection does.
+
+    Args:
+        selection: a function of (problem, drafts `(n, k)`) that returns weights `(n, k)`, non-negative, each row with sum 1, 0 on
+            padding; None selects by the plan of the linear program, which makes the acceptance α*. `otm.selection_with_law`
+            makes one for a law s of your choice.
+
+    Lossless. Law: any whose sequences can be enumerated.
+
+    Raises:
+        InvalidParameter: on use, if the weights are not of this kind.
+        TooLarge: on use, beyond four million draft sequences.
+
+    Cost: one enumeration of the drafts, O(V^k k); with None one linear program more.
+    Reference: Khisti et al. 2025, Theorem 1 (importance-weighted selection, then speculative sampling).
+
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> first = SelectThenReject(lambda problem, drafts: np.eye(problem.law.k)[np.zeros(len(drafts), dtype=int)])
+    >>> otm.acceptance(first, problem, by="rule"), round(otm.acceptance(SelectThenReject(), problem), 9)
+    (0.75, 0.9375)
+    """
+
+    selection: Selection | None = None
+
+    @property
+    def lossless(self) -> bool:
+        """Always."""
+        return True
+
+    def supports(self, law: Law) -> bool:
+        """Every law; size is checked per problem."""
+        return True
+
+    def prepare(self, problem: Problem) -> SelectThenRejectRule:
+        """Enumerate the drafts for the law of the selected token; single-draft rejection with it."""
+        selection = _plan_selection(optimum(problem)) if self.selection is None else self.selection
+        table = enumerate_drafts(problem.law, problem.draft)
+        live = table.mass > 0
+        tokens, mass = table.tokens[live], table.mass[live]
+        chosen = tokens.reshape(-1)
+        weights = (mass[:, None] * _weights(selection, problem, tokens)).reshape(-1)
+        law = np.zeros(problem.num_tokens)
+        np.add.at(law, chosen[chosen != PAD], weights[chosen != PAD])
+        keep, residual = single_draft_rejection(law, problem.target)
+        return SelectThenRejectRule(problem=problem, selection=selection, law=law, keep=keep, residual=residual)
+
+    def acceptance(self, problem: Problem, by: Definition) -> Array:
+        """Sum min(s, q), and by membership the residual's luck over every draft sequence."""
+        rule = self.prepare(problem.single(purpose=f"The exact acceptance of {self!r}"))
+        if by == "rule":
+            return np.asarray(np.minimum(rule.law, rule.problem.target).sum())
+        return np.asarray(enumerated_acceptance(rule, by))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SelectThenRejectRule(Conditional):
+    """The selection, the law s of the selected token `(V,)`, and acceptance probabilities and residual against it `(V,)`."""
+
+    selection: Selection
+    law: NDArray[np.float64]
+    keep: NDArray[np.float64]
+    residual: NDArray[np.float64]
+
+    @property
+    def num_uniforms(self) -> int:
+        """One for the selection, one for the accept step, one for the residual draw."""
+        return 3
+
+    def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mix single-draft rejection over the selected draft."""
+        weights = _weights(self.selection, self.problem, drafts)
+        rows = np.arange(len(drafts))
+        accepted = np.zeros((len(drafts), self.problem.num_tokens))
+        left = np.zeros(len(drafts))
+        for column in range(drafts.shape[1]):
+            keep = self.keep[drafts[:, column]]  # where there is no draft the weight is 0
+            accepted[rows, drafts[:, column]] += weights[:, column] * keep
+            left += weights[:, column] * (1.0 - keep)
+        return accepted, left[:, None] * self.residual
+
+    def verify(
+        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Select a draft, accept it where η < q(x)/s(x), otherwise draw from the residual."""
+        cumulative = np.cumsum(_weights(self.selection, self.problem, drafts), axis=1)
+        reached = cumulative > (uniforms[:, 0] * cumulative[:, -1])[:, None]
+        selected = np.take_along_axis(drafts, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
+        accepted = uniforms[:, 1] < self.keep[selected]
+        return np.where(accepted, selected, inverse_cdf(self.residual, uniforms[:, 2])), accepted
+
+
+def selection_with_law(problem: Problem, *, law: object) -> Selection:
+    """Return a selection rule whose selected token has a given law s, if the drafts allow it.
+
+    s can be had exactly when s(B) ≥ b(B) = Pr(all drafts in B) for every token set B, that is, when α* of the target s is 1: the
+    plan that couples the drafts with s then always selects a draft.
+
+    Args:
+        problem: one pair of distributions `(V,)`; its draft and law count, its target does not.
+        law: s, probabilities `(V,)`.
+
+    Returns:
+        A rule for `SelectThenReject`. It meets s to 1e-9, and the verifier works with the law it truly has.
+
+    Raises:
+        InvalidParameter: if s lies outside the core; the message names a set B with s(B) < b(B).
+        TooLarge, SolverFailure: as `otm.optimum`.
+
+    Cost: one linear program. Reference: docs/theory.md, "The core"; Strassen 1965.
+
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> rule = selection_with_law(problem, law=[0.6, 0.4])  # P({0})² = .5625 ≤ .6, P({1})² = .0625 ≤ .4
+    >>> otm.prepare(SelectThenReject(rule), problem).law.round(9)
+    array([0.6, 0.4])
+    """
+    wanted = Problem(draft=problem.draft, target=law, law=problem.law)
+    solved = optimum(wanted)
+    if solved.upper < 1.0 - _IN_CORE:
+        outside = np.flatnonzero(solved.cut).tolist()
+        raise InvalidParameter(
+            f"A selected draft has a law with s(B) ≥ Pr(all drafts in B) for every B; the law given falls short by "
+            f"{1.0 - solved.upper:.3g} on B = {outside[:12]}{'…' if len(outside) > 12 else ''}. Put more mass there."
+        )
+    return _plan_selection(solved)
+
+
+def _plan_selection(solved: Optimum) -> Selection:
+    """Return the selection by an optimal plan: each set's flow as weights; mass that no token takes is spread evenly over the set.
+
+    It is selected all the same, and Σ min(s, q) ≥ Σ_y flow(y) = α*, because s ≥ flow and q ≥ flow.
+    """
+    flow = solved.flow.toarray()
+    index = {tuple(int(x) for x in row if x != PAD): i for i, row in enumerate(solved.sets.tokens)}
+    mass = solved.sets.mass
+
+    def weights(problem: Problem, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+        table = np.zeros(drafts.shape)
+        for number, row in enumerate(drafts.tolist()):
+            tokens = sorted({x for x in row if x != PAD})
+            which = index.get(tuple(tokens))
+            share = {x: 0.0 if which is None or mass[which] <= 0 else flow[which, x] / mass[which] for x in tokens}
+            spare = max(0.0, 1.0 - sum(share.values())) / len(tokens)
+            for x in tokens:
+                table[number, row.index(x)] = share[x] + spare
+        return table
+
+    return weights
+
+
+def _weights(selection: Selection, problem: Problem, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Ask a selection rule for its weights and check them."""
+    weights = np.asarray(selection(problem, drafts), dtype=np.float64)
+    if weights.shape != drafts.shape:
+        raise InvalidParameter(
+            f"A selection must return one weight per draft, shape {drafts.shape}; got {weights.shape}. Return an array (n, k)."
+        )
+    off = np.abs(weights.sum(axis=1) - 1.0).max(initial=0.0)
+    if not (weights >= 0).all() or not off <= _WEIGHT_TOLERANCE or (weights[drafts == PAD] > 0).any():
+        raise InvalidParameter(
+            f"Selection weights must be non-negative, 0 on padding, and sum to 1 in each row within {_WEIGHT_TOLERANCE:g}; the "
+            f"smallest is {weights.min(initial=0.0):.3g} and a row misses 1 by {off:.3g}. Normalise them."
+        )
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

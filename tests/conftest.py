@@ -1,0 +1,70 @@
+"""Hypothesis profiles and the array kinds that parity tests run on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Derandomised, so that a red suite is red again on the next run; `--hypothesis-profile=search` looks for new counterexamples.
+settings.register_profile(
+    "suite", derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("search", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
+
+
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """One kind of array: how to make it, how to read it, and how far float32 may be from float64."""
+
+    library: str
+    device: str
+    dtype: str
+
+    def array(self, values: Any) -> Any:
+        numpy_array = np.asarray(values, dtype=self.dtype)
+        if self.library == "numpy":
+            return numpy_array
+        import torch
+
+        return torch.asarray(numpy_array.copy(), device=self.device)
+
+    def numpy(self, values: Any) -> np.ndarray:
+        if isinstance(values, float | np.ndarray):
+            return np.asarray(values)
+        return np.asarray(values.detach().cpu().numpy())
+
+    def is_own(self, values: Any) -> bool:
+        if self.library == "numpy":
+            return isinstance(values, np.ndarray)
+        import torch
+
+        return isinstance(values, torch.Tensor) and values.device.type == self.device
+
+    @property
+    def tolerance(self) -> float:
+        """Values are Lipschitz in the inputs, whose rounding is 6e-8 relative in float32: 2e-5 has room, 1e-3 would not tell."""
+        return 1e-13 if self.dtype == "float64" else 2e-5
+
+
+_BACKENDS = [
+    Backend(library, device, dtype)
+    for library, device in [("numpy", "cpu"), ("torch", "cpu"), ("torch", "cuda")]
+    for dtype in ("float64", "float32")
+]
+
+
+@pytest.fixture(params=_BACKENDS, ids=lambda b: f"{b.library}-{b.device}-{b.dtype}")
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Every array kind in turn; a machine without CUDA shows those as skipped."""
+    chosen: Backend = request.param
+    if chosen.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("this machine has no CUDA device")
+    return chosen

@@ -1,0 +1,131 @@
+"""Oracles in rational arithmetic, written from the definitions and sharing no code with the library."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from fractions import Fraction
+
+import mpmath
+
+Masses = list[Fraction]
+
+
+def exact(values: Sequence[float]) -> Masses:
+    """The exact rational value of floats, divided by their exact sum (a float row misses 1 by an ulp or two)."""
+    masses = [Fraction(float(x)) for x in values]
+    whole = sum(masses)
+    return [x / whole for x in masses]
+
+
+def subsets(num_tokens: int) -> list[tuple[int, ...]]:
+    """All 2^V token sets."""
+    return [T for size in range(num_tokens + 1) for T in itertools.combinations(range(num_tokens), size)]
+
+
+def optimum_iid(p: Masses, q: Masses, k: int) -> Fraction:
+    """α* = 1 + min over all T of Q(T) − P(T)^k."""
+    return 1 + min(sum((q[y] for y in T), Fraction(0)) - sum((p[y] for y in T), Fraction(0)) ** k for T in subsets(len(p)))
+
+
+def optimum_from_table(drafts: Sequence[Sequence[int]], mass: Sequence[Fraction], q: Masses) -> Fraction:
+    """α* = 1 + min over all T of Q(T) − Pr(S ⊆ T), with the law of the drafts given as a table (−1 is no draft)."""
+    best = Fraction(0)
+    sets = [frozenset(x for x in row if x >= 0) for row in drafts]
+    for T in subsets(len(q)):
+        inside = sum((m for m, s in zip(mass, sets, strict=True) if s <= set(T)), Fraction(0))
+        best = min(best, sum((q[y] for y in T), Fraction(0)) - inside)
+    return 1 + best
+
+
+def sequence_mass(p: Masses, drafts: Sequence[int]) -> Fraction:
+    """Π p(x_i)."""
+    mass = Fraction(1)
+    for x in drafts:
+        mass *= p[x]
+    return mass
+
+
+def theorem_1(p: Masses, q: Masses, k: int, chosen: Sequence[int]) -> Fraction:
+    """SpecTr, Theorem 1, for one Ω₀: the formula as printed, sequence by sequence."""
+    first = sum((min(q[y], 1 - (1 - p[y]) ** k) for y in chosen), Fraction(0))
+    second = Fraction(0)
+    for x in itertools.product(range(len(p)), repeat=k):
+        second += min(sequence_mass(p, x), sum((q[y] for y in set(x) - set(chosen)), Fraction(0)))
+    return first + second
+
+
+def recursive_rejection(p: Masses, q: Masses, k: int) -> Fraction:
+    """α = 1 − Π (1 − Σ min(p, r_{i−1})), r₀ = q, r_i ∝ (r_{i−1} − p)₊."""
+    rejected, r = Fraction(1), q
+    for _ in range(k):
+        left = [max(ri - pi, Fraction(0)) for ri, pi in zip(r, p, strict=True)]
+        total = sum(left)
+        rejected *= total
+        if total == 0:
+            break
+        r = [x / total for x in left]
+    return 1 - rejected
+
+
+def kseq(p: Masses, q: Masses, k: int, gamma: Fraction) -> tuple[Fraction, Fraction, Masses]:
+    """K-SEQ at a rational γ, draft sequence by draft sequence: (rule acceptance, membership acceptance, output law).
+
+    The residual is (q − min(p, q/γ) p_acc/β)₊, clipped and normalised as in SpecTr, Algorithm 2.
+    """
+    V = len(p)
+    keep = [min(Fraction(1), q[x] / (gamma * p[x])) if p[x] else Fraction(0) for x in range(V)]
+    stays = [p[x] * keep[x] for x in range(V)]
+    beta = sum(stays, Fraction(0))
+    accepted = 1 - (1 - beta) ** k
+    scale = accepted / beta if beta else Fraction(k)
+    residual = [max(q[x] - stays[x] * scale, Fraction(0)) for x in range(V)]
+    left = sum(residual, Fraction(0))
+    residual = [x / left for x in residual] if left else q
+    rule, member, output = Fraction(0), Fraction(0), [Fraction(0)] * V
+    for x in itertools.product(range(V), repeat=k):
+        reaching = sequence_mass(p, x)
+        for token in x:
+            rule += reaching * keep[token]
+            member += reaching * keep[token]
+            output[token] += reaching * keep[token]
+            reaching *= 1 - keep[token]
+        for y in range(V):
+            output[y] += reaching * residual[y]
+            member += reaching * residual[y] if y in x else 0
+    return rule, member, output
+
+
+def gamma_star(p: Sequence[Fraction], q: Sequence[Fraction], k: int, *, digits: int = 60) -> tuple[mpmath.mpf, mpmath.mpf]:
+    """Solve 1 − (1 − β(γ))^k = γβ(γ) by bisection on [1, k] with `digits` digits: (γ*, slope of f at γ*).
+
+    f decreases from f(1) = 1 − (1 − β)^k − β ≥ 0 to f(k) ≤ 0 (Bernoulli's inequality).
+    """
+    with mpmath.workdps(digits):
+        draft = [mpmath.mpf(x.numerator) / x.denominator for x in p]
+        target = [mpmath.mpf(x.numerator) / x.denominator for x in q]
+
+        def f(gamma: mpmath.mpf) -> mpmath.mpf:
+            beta = mpmath.fsum(min(a, b / gamma) for a, b in zip(draft, target, strict=True))
+            return 1 - (1 - beta) ** k - gamma * beta
+
+        low, high = mpmath.mpf(1), mpmath.mpf(k)
+        # Rounding leaves f at the two ends of size 10^−digits where it is exactly zero.
+        dust = mpmath.mpf(10) ** (5 - digits)
+        if abs(f(low)) <= dust:
+            return low, slope(draft, target, k, low)
+        for _ in range(int(3.4 * digits)):
+            middle = (low + high) / 2
+            if f(middle) > 0:
+                low = middle
+            else:
+                high = middle
+        root = (low + high) / 2
+        return root, slope(draft, target, k, root)
+
+
+def slope(p: Sequence[mpmath.mpf], q: Sequence[mpmath.mpf], k: int, gamma: mpmath.mpf) -> mpmath.mpf:
+    """−f′(γ) = A + k(1 − β)^{k−1} B/γ², A = P(q/p ≥ γ), B = Q(q/p < γ), β = A + B/γ: how well γ* is conditioned."""
+    above = mpmath.fsum(a for a, b in zip(p, q, strict=True) if b >= gamma * a)
+    below = mpmath.fsum(b for a, b in zip(p, q, strict=True) if b < gamma * a)
+    return above + k * (1 - above - below / gamma) ** (k - 1) * below / gamma**2

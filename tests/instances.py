@@ -1,0 +1,113 @@
+"""Laws, verifiers and named instances for the tests that walk the registries `otm.LAWS` and `otm.VERIFIERS`.
+
+A new law or verifier is tested because it is registered. Only if `cls(k)` or `cls()` does not make a typical instance, or its draft
+has another shape, does it need a line in a table here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+
+_MAKE_VERIFIERS: dict[str, Callable[[Any], list[otm.Verifier]]] = {
+    # γ* ≤ k ≤ 8 on every instance with up to 8 drafts: 8 is a lossless division factor that is not γ*.
+    "KSeq": lambda cls: [cls(), cls(gamma=8.0)],
+    "Optimal": lambda cls: [cls(), cls(bins=4)],
+    "Lenience": lambda cls: [cls(), cls(residual="scaled")],
+    "Fuzzy": lambda cls: [cls(), cls(fallback="speculative")],
+}
+_DRAFT_SHAPES: dict[str, Callable[[otm.Law, list[np.ndarray]], Any]] = {
+    "Product": lambda law, rows: np.stack(rows[: law.k]),
+}
+_DISTINCT_DRAFTS = {"WithoutReplacement", "Greedy", "Deterministic"}
+"""Laws that cannot draft more tokens than there are."""
+
+# The plan of a linear program is one of many: its value is equivariant, its rows need not be.
+PLANS = {"Otm", "SelectThenReject"}
+
+
+def verifiers() -> list[otm.Verifier]:
+    """Every registered verifier, with its default parameters and perhaps others."""
+    return [v for cls in otm.VERIFIERS for v in _MAKE_VERIFIERS.get(cls.__name__, lambda cls: [cls()])(cls)]
+
+
+def laws(counts: Sequence[int] = (1, 2, 3)) -> list[otm.Law]:
+    """Every registered law for each number of drafts."""
+    return [cls(k) for cls in otm.LAWS for k in counts]
+
+
+def label(thing: object) -> str:
+    """A test id without spaces."""
+    return repr(thing).replace("=None", "").replace(" ", "")
+
+
+def law_params(counts: Sequence[int] = (1, 2, 3)) -> list[Any]:
+    return [pytest.param(law, id=label(law)) for law in laws(counts)]
+
+
+def supported_pairs(
+    counts: Sequence[int] = (1, 2, 3), *, needing: Callable[[otm.Verifier], bool] = lambda verifier: True, because: str = ""
+) -> list[Any]:
+    """Parameters (verifier, law) for every supported pair; those that do not satisfy `needing` are shown as skipped."""
+    return [
+        pytest.param(
+            verifier,
+            law,
+            id=f"{label(verifier)}-{label(law)}",
+            marks=[] if needing(verifier) else [pytest.mark.skip(reason=f"{verifier!r}: {because}")],
+        )
+        for verifier, law in itertools.product(verifiers(), laws(counts))
+        if verifier.supports(law)
+    ]
+
+
+def fits(law: otm.Law, num_tokens: int) -> bool:
+    """Whether the law can draft from a vocabulary of this size."""
+    return type(law).__name__ not in _DISTINCT_DRAFTS or law.k <= num_tokens
+
+
+def make_problem(law: otm.Law, rows: Sequence[Any], target: Any) -> otm.Problem:
+    """A problem whose draft is the first of `rows`, or as many of them as a law of different drafters takes."""
+    arrays = [np.asarray(row, dtype=np.float64) for row in rows]
+    shape = _DRAFT_SHAPES.get(type(law).__name__, lambda law, rows: rows[0])
+    return otm.Problem(draft=shape(law, arrays), target=target, law=law)
+
+
+_ROWS: dict[str, tuple[list[list[float]], list[float]]] = {
+    "plain": ([[0.41, 0.33, 0.17, 0.09], [0.2, 0.1, 0.4, 0.3], [0.05, 0.55, 0.15, 0.25]], [0.12, 0.29, 0.38, 0.21]),
+    "reversed": ([[0.07, 0.13, 0.8], [0.3, 0.45, 0.25], [0.6, 0.3, 0.1]], [0.55, 0.4, 0.05]),
+    # After a rejection, recursive rejection accepts token 1 with probability 5/9: on tidier instances later stages accept with
+    # probability 0 or 1, where one uniform reused at every stage goes unnoticed.
+    "partial": ([[0.5, 0.3, 0.15, 0.05], [0.4, 0.2, 0.1, 0.3], [0.1, 0.2, 0.3, 0.4]], [0.2, 0.35, 0.2, 0.25]),
+    "ties": ([[0.25, 0.25, 0.25, 0.25], [0.5, 0.25, 0.125, 0.125], [0.25, 0.25, 0.25, 0.25]], [0.125, 0.125, 0.375, 0.375]),
+    "zeros": ([[0.5, 0.5, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0], [0.5, 0.0, 0.5, 0.0]], [0.0, 0.25, 0.25, 0.5]),
+    "equal": ([[0.5, 0.3, 0.2]] * 3, [0.5, 0.3, 0.2]),
+    "disjoint": ([[0.75, 0.25, 0.0, 0.0]] * 3, [0.0, 0.0, 0.5, 0.5]),
+    "one draft token": ([[0.0, 1.0, 0.0]] * 3, [0.3, 0.3, 0.4]),
+    "one target token": ([[0.2, 0.3, 0.5]] * 3, [0.0, 1.0, 0.0]),
+    "one token each": ([[1.0, 0.0, 0.0]] * 3, [0.0, 0.0, 1.0]),
+    "tiny": ([[0.6, 0.4, 1e-300, 1e-30]] * 3, [0.3, 1e-300, 0.7, 1e-17]),
+    "vocabulary of one": ([[1.0]] * 3, [1.0]),
+}
+NAMED = list(_ROWS)
+
+
+def named_problem(name: str, law: otm.Law) -> otm.Problem | None:
+    """The named instance under this law, or None where the law cannot draft from so few tokens."""
+    rows, target = _ROWS[name]
+    if not fits(law, len(target)):
+        return None
+    rows = [*rows, *rows, *rows]
+    return make_problem(law, rows, target)
+
+
+def named_problems(law: otm.Law) -> list[tuple[str, otm.Problem]]:
+    """Every named instance that the law can draft from."""
+    found = [(name, named_problem(name, law)) for name in NAMED]
+    return [(name, problem) for name, problem in found if problem is not None]

@@ -1,0 +1,75 @@
+"""The array primitives: inverse distribution functions at their ends, powers, sums, and laws that round badly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otm import _arrays
+from otm._arrays import inverse_cdf
+from tests import strategies
+from tests.conftest import Backend
+
+LARGEST = 1.0 - 2.0**-53
+
+
+@given(st.integers(1, 7).flatmap(strategies.distributions))
+def test_inverse_cdf_never_returns_a_token_without_mass(mass: np.ndarray) -> None:
+    tokens = inverse_cdf(mass, np.array([0.0, 5e-324, 1e-300, 0.25, 0.5, 0.75, LARGEST]))
+    assert (mass[tokens] > 0).all()
+    assert tokens[0] == np.flatnonzero(mass)[0]
+    assert (np.diff(tokens) >= 0).all()
+
+
+@given(st.integers(1, 7).flatmap(strategies.with_zeros_and_ties), st.lists(st.floats(0, LARGEST), min_size=1, max_size=30))
+def test_inverse_cdf_is_the_quantile_function(mass: np.ndarray, uniforms: list[float]) -> None:
+    cumulative = np.cumsum(mass) / mass.sum()
+    for u, token in zip(uniforms, inverse_cdf(mass, np.array(uniforms)), strict=True):
+        # Within rounding of an edge either side is right.
+        assert cumulative[token] >= u - 1e-15
+        assert token == 0 or cumulative[token - 1] <= u + 1e-15
+
+
+def test_inverse_cdf_where_the_masses_do_not_reach_one() -> None:
+    mass = np.full(10, 0.1) * (1 - 1e-13)  # a residual is normalised to rounding only
+    assert inverse_cdf(mass, np.array(LARGEST)) == 9
+    assert inverse_cdf(mass * 7, np.array([0.05, 0.95])).tolist() == [0, 9]  # unnormalised weights are meant to work
+    assert inverse_cdf(np.array([0.0, 1.0, 0.0]), np.zeros((2, 3))).tolist() == [[1, 1, 1]] * 2
+
+
+@pytest.mark.parametrize("exponent", [1, 2, 3, 7, 12, 31, 64])
+def test_integer_power(backend: Backend, exponent: int) -> None:
+    base = backend.array([0.0, 0.3, 0.9999, 1.0])
+    before = backend.numpy(base).copy()
+    power = backend.numpy(_arrays.integer_power(base, exponent))
+    # Squaring costs at most 2·log2(k) multiplications, and each doubles or adds the error: k units in the last place.
+    unit = 2.0**-53 if backend.dtype == "float64" else 2.0**-24
+    np.testing.assert_allclose(power, before.astype(np.float64) ** exponent, rtol=2 * exponent * unit)
+    np.testing.assert_array_equal(backend.numpy(base), before)
+
+
+def test_sums_are_taken_in_double_precision(backend: Backend) -> None:
+    ones = backend.array(np.full((2, 20_000), 1 / 20_000))
+    exact = float(np.asarray(1 / 20_000, dtype=backend.dtype).astype(np.float64)) * 20_000
+    total = _arrays.total(ones)
+    assert str(total.dtype).endswith("float64")
+    np.testing.assert_allclose(backend.numpy(total), exact, rtol=1e-14)
+    running = _arrays.running_sum(ones)
+    assert str(running.dtype).endswith("float64")
+    np.testing.assert_allclose(backend.numpy(running)[:, -1], exact, rtol=1e-11)
+
+
+def test_gather_is_batched(backend: Backend) -> None:
+    array = backend.array(np.arange(12.0).reshape(2, 2, 3))
+    xp = _arrays.namespace(array)
+    order = xp.argsort(-array, axis=-1)
+    np.testing.assert_array_equal(backend.numpy(_arrays.gather(array, order)), np.arange(12.0).reshape(2, 2, 3)[..., ::-1])
+
+
+def test_by_rows_joins_chunks_of_any_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.arange(30.0).reshape(2, 3, 5)
+    monkeypatch.setattr(_arrays, "CHUNK_ELEMENTS", 10)
+    result = _arrays.by_rows(lambda x: np.stack([x.sum(axis=-1), x.max(axis=-1)]), array)
+    np.testing.assert_array_equal(result, np.stack([array.sum(axis=-1), array.max(axis=-1)]))

@@ -1,0 +1,600 @@
+"""Every kind of bad input, one by one: a typed error whose message gives the requirement, the offending value and the remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+from otm import IID, KSeq, Maximal, Otm, Problem, RecursiveRejection
+from otm.drafts.base import enumerate_drafts
+
+
+@dataclasses.dataclass(frozen=True)
+class Library:
+    """How to make an array of a given dtype."""
+
+    name: str
+
+    def array(self, values: Any, dtype: str = "float64") -> Any:
+        if self.name == "numpy":
+            return np.asarray(values, dtype=dtype)
+        import torch
+
+        return torch.tensor(values, dtype=getattr(torch, dtype))
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def library(request: pytest.FixtureRequest) -> Library:
+    return Library(request.param)
+
+
+def check(call: Callable[[], object], kind: type[otm.OtmError], *, requirement: str, value: str, remedy: str) -> None:
+    """Run the call and look for the three parts of the message; the type is also a ValueError, TypeError or RuntimeError."""
+    with pytest.raises(kind) as caught:
+        call()
+    message = str(caught.value)
+    assert isinstance(caught.value, otm.OtmError)
+    assert requirement in message, f"requirement {requirement!r} not in {message!r}"
+    assert value in message, f"value {value!r} not in {message!r}"
+    assert remedy in message, f"remedy {remedy!r} not in {message!r}"
+
+
+GOOD = [0.5, 0.25, 0.25]
+PROBLEM = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2))
+LARGE = Problem(draft=otm.uniform(3000), target=otm.uniform(3000), law=IID(2))
+LOGITS_REMEDY = "otm.from_logits"
+
+
+@pytest.mark.parametrize("side", ["draft", "target"])
+class TestDistributions:
+    def problem(self, library: Library, side: str, bad: Any) -> Callable[[], Problem]:
+        good = library.array(GOOD)
+        return lambda: Problem(**{**{"draft": good, "target": good}, side: bad}, law=IID(2))
+
+    def test_negative_mass(self, library: Library, side: str) -> None:
+        call = self.problem(library, side, library.array([1.25, -0.25, 0.0]))
+        check(
+            call,
+            otm.InvalidDistribution,
+            requirement=f"{side} must be non-negative",
+            value="-0.25",
+            remedy=f"call {LOGITS_REMEDY}",
+        )
+
+    def test_slightly_negative_mass(self, library: Library, side: str) -> None:
+        call = self.problem(library, side, library.array([1.0, -1e-12, 1e-12]))
+        check(call, otm.InvalidDistribution, requirement="non-negative", value="-1e-12", remedy="otm.from_logits")
+
+    @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+    def test_not_finite(self, library: Library, side: str, bad: float) -> None:
+        call = self.problem(library, side, library.array([0.5, bad, 0.5]))
+        check(
+            call,
+            otm.InvalidDistribution,
+            requirement=f"{side} must be finite",
+            value="1 of 3 entries",
+            remedy="Check the logits",
+        )
+
+    def test_infinities_of_both_signs(self, library: Library, side: str) -> None:
+        call = self.problem(library, side, library.array([float("inf"), float("-inf"), 1.0]))
+        check(call, otm.InvalidDistribution, requirement="must be finite", value="2 of 3", remedy="Check the logits")
+
+    def test_wrong_sum(self, library: Library, side: str) -> None:
+        call = self.problem(library, side, library.array([0.5, 0.25, 0.125]))
+        check(
+            call,
+            otm.InvalidDistribution,
+            requirement=f"{side} must sum to 1 within 1e-09",
+            value="0.875",
+            remedy="Call otm.normalise",
+        )
+
+    def test_the_worst_row_of_a_batch_is_named(self, library: Library, side: str) -> None:
+        call = self.problem(library, side, library.array([GOOD, [0.5, 0.5, 0.5], GOOD]))
+        check(call, otm.InvalidDistribution, requirement="sum to 1", value="1.5", remedy="otm.normalise")
+
+    def test_wrong_sum_in_float32(self, library: Library, side: str) -> None:
+        call = self.problem(library, side, library.array([0.5, 0.25, 0.25 + 2**-13], dtype="float32"))
+        check(call, otm.InvalidDistribution, requirement="sum to 1 within 3e-05", value="1.000122", remedy="otm.normalise")
+
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+    def test_half_precision(self, library: Library, side: str, dtype: str) -> None:
+        if library.name == "numpy" and dtype == "bfloat16":
+            pytest.skip("NumPy has no bfloat16")
+        call = self.problem(library, side, library.array(GOOD, dtype=dtype))
+        check(
+            call,
+            otm.InvalidDistribution,
+            requirement=f"{side} must be float32 or float64",
+            value=dtype,
+            remedy="softmax in float32",
+        )
+
+    def test_booleans(self, library: Library, side: str) -> None:
+        call = self.problem(library, side, library.array([True, False, False], dtype="bool"))
+        check(call, otm.InvalidDistribution, requirement=f"{side} must hold real numbers", value="bool", remedy="Convert")
+
+    @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+    def test_complex_numbers(self, library: Library, side: str, dtype: str) -> None:
+        call = self.problem(library, side, library.array([0.5, 0.5, 0.0], dtype=dtype))
+        check(call, otm.InvalidDistribution, requirement=f"{side} must hold real numbers", value=dtype, remedy="Convert")
+
+    def test_a_scalar(self, library: Library, side: str) -> None:
+        call = self.problem(library, side, library.array(1.0))
+        check(
+            call,
+            otm.InvalidDistribution,
+            requirement="needs a vocabulary axis",
+            value="scalar (",
+            remedy="Pass an array (..., V)",
+        )
+
+    def test_an_empty_vocabulary(self, library: Library, side: str) -> None:
+        call = self.problem(library, side, library.array([]))
+        check(call, otm.InvalidDistribution, requirement="at least one token", value="(0,)", remedy="Give V ≥ 1")
+
+    def test_an_empty_batch(self, library: Library, side: str) -> None:
+        call = self.problem(library, side, library.array([GOOD])[:0])
+        check(call, otm.InvalidDistribution, requirement="at least one row", value="(0, 3)", remedy="Skip empty batches")
+
+    def test_different_vocabularies(self, library: Library, side: str) -> None:
+        call = self.problem(library, side, library.array([0.5, 0.5]))
+        check(call, otm.ShapeMismatch, requirement="share one vocabulary", value="2", remedy="Pad the shorter one")
+
+    def test_leading_axes_that_do_not_broadcast(self, library: Library, side: str) -> None:
+        other = "target" if side == "draft" else "draft"
+        bad, good = library.array([GOOD] * 2), library.array([GOOD] * 3)
+        check(
+            lambda: Problem(**{side: bad, other: good}, law=IID(2)),  # type: ignore[arg-type]
+            otm.ShapeMismatch,
+            requirement="must broadcast",
+            value="(2, 3)",
+            remedy="Reshape",
+        )
+
+    def test_two_kinds_of_arrays(self, library: Library, side: str) -> None:
+        other = Library("torch" if library.name == "numpy" else "numpy")
+        call = self.problem(library, side, other.array(GOOD))
+        check(call, otm.ShapeMismatch, requirement="same kind of array", value="Tensor", remedy="Convert one of them")
+
+    @pytest.mark.parametrize("bad", [[[0.5, 0.5], [1.0]], ["a", "b", "c"], "abc", None, object(), {"a": 1.0}])
+    def test_what_is_no_array_at_all(self, library: Library, side: str, bad: object) -> None:
+        with pytest.raises(otm.InvalidDistribution, match=side):
+            Problem(**{**{"draft": GOOD, "target": GOOD}, side: bad}, law=IID(2))  # type: ignore[arg-type]
+
+
+class TestNormalise:
+    def test_it_is_the_remedy_it_claims_to_be(self, library: Library) -> None:
+        off = library.array([0.5, 0.25, 0.125])
+        problem = Problem(draft=otm.normalise(off), target=otm.normalise(off), law=IID(1))
+        assert otm.optimal_acceptance(problem) == pytest.approx(1.0, abs=1e-15)
+
+    def test_negative_weights(self, library: Library) -> None:
+        check(
+            lambda: otm.normalise(library.array([1.0, -2.0])),
+            otm.InvalidDistribution,
+            requirement="non-negative",
+            value="-2",
+            remedy="Remove or clip",
+        )
+
+    def test_no_mass(self, library: Library) -> None:
+        check(
+            lambda: otm.normalise(library.array([[1.0, 2.0], [0.0, 0.0]])),
+            otm.InvalidDistribution,
+            requirement="positive sum",
+            value="all zero",
+            remedy="Drop that row",
+        )
+
+    @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+    def test_not_finite(self, library: Library, bad: float) -> None:
+        check(
+            lambda: otm.normalise(library.array([1.0, bad])),
+            otm.InvalidDistribution,
+            requirement="finite",
+            value="1 of 2",
+            remedy="Check",
+        )
+
+    def test_weights_whose_sum_overflows_or_underflows_are_fine(self, library: Library) -> None:
+        np.testing.assert_allclose(np.asarray(otm.normalise(library.array([1.5e308, 1.5e308]))), [0.5, 0.5])
+        np.testing.assert_allclose(np.asarray(otm.normalise(library.array([5e-324, 1.5e-323]))), [0.25, 0.75])
+
+
+@pytest.mark.parametrize("make", [pytest.param(cls, id=cls.__name__) for cls in otm.LAWS])
+class TestNumberOfDrafts:
+    @pytest.mark.parametrize("bad", [0, -3, 2.5, 2.0, True, np.True_, "3", None, float("nan"), [2]], ids=repr)
+    def test_k_must_be_an_integer_of_at_least_one(self, make: type[otm.Law], bad: Any) -> None:
+        for call in (lambda: make(bad), lambda: make(1).with_k(bad)):
+            check(
+                call,
+                otm.InvalidParameter,
+                requirement="k must be an integer of at least 1",
+                value=f"got {bad!r}",
+                remedy="Pass k=",
+            )
+
+    def test_numpy_integers_are_integers(self, make: type[otm.Law]) -> None:
+        law = make(np.int64(3))  # type: ignore[arg-type]
+        assert law == make(3)
+        assert hash(law) == hash(make(3))
+        assert repr(law) == repr(make(3))
+        # A NumPy integer wraps around where V^k needs more than 63 bits.
+        huge = make(np.int64(30))  # type: ignore[arg-type]
+        assert huge.num_sequences(40) == make(30).num_sequences(40)
+
+
+@pytest.mark.parametrize("bad", [2, "IID", IID, None, 2.5], ids=repr)
+def test_law_must_be_a_law(bad: Any) -> None:
+    check(
+        lambda: Problem(draft=GOOD, target=GOOD, law=bad),
+        otm.InvalidParameter,
+        requirement="law must be a draft law",
+        value=f"got {bad!r}",
+        remedy="Choose one of otm.LAWS",
+    )
+
+
+class TestCurves:
+    @pytest.mark.parametrize("verb", ["optimal", "verifier"])
+    @pytest.mark.parametrize(
+        ("bad", "requirement", "value"),
+        [
+            ([], "at least one number of drafts", "empty"),
+            (4, "a sequence of integers", "got 4"),
+            ([1, 0], "k must be an integer of at least 1", "got 0"),
+            ([1, 2.5], "k must be an integer of at least 1", "got 2.5"),
+            ([True], "k must be an integer of at least 1", "got True"),
+            ("3", "k must be an integer of at least 1", "got '3'"),
+        ],
+    )
+    def test_list_of_k(self, verb: str, bad: Any, requirement: str, value: str) -> None:
+        call = {
+            "optimal": lambda: otm.optimal_acceptance_curve(PROBLEM, k=bad),
+            "verifier": lambda: otm.acceptance_curve(KSeq(), PROBLEM, k=bad),
+        }[verb]
+        check(call, otm.InvalidParameter, requirement=requirement, value=value, remedy="Pass k=")
+
+    def test_a_k_that_the_verifier_does_not_support(self) -> None:
+        check(
+            lambda: otm.acceptance_curve(Maximal(), PROBLEM, k=[1, 2]),
+            otm.Unsupported,
+            requirement="Maximal()",
+            value="IID(k=2)",
+            remedy="Choose a verifier",
+        )
+
+
+class TestGamma:
+    @pytest.mark.parametrize("bad", [0.5, 0, -1.0, float("nan"), True, np.True_, float("-inf")], ids=repr)
+    def test_must_be_at_least_one(self, bad: Any) -> None:
+        check(
+            lambda: KSeq(gamma=bad),
+            otm.InvalidParameter,
+            requirement="gamma must lie in [1, inf]",
+            value=f"got {bad!r}",
+            remedy="Choose",
+        )
+
+    @pytest.mark.parametrize("bad", ["three", "3", [2.0], 1j, object], ids=repr)
+    def test_must_be_a_number(self, bad: Any) -> None:
+        with pytest.raises(otm.InvalidParameter, match="gamma must"):
+            KSeq(gamma=bad)
+
+    def test_below_gamma_star(self) -> None:
+        check(
+            lambda: otm.acceptance(KSeq(gamma=1.2), PROBLEM),
+            otm.InvalidParameter,
+            requirement="at least gamma* = 1.39038",
+            value="got 1.2",
+            remedy="Use KSeq()",
+        )
+
+    def test_infinity_never_accepts(self) -> None:
+        assert otm.acceptance(KSeq(gamma=float("inf")), PROBLEM, by="rule") == 0.0
+        # Y ~ q whatever the drafts: Σ q(1 − (1 − p)²) = ½·15/16 + ½·7/16
+        assert otm.acceptance(KSeq(gamma=float("inf")), PROBLEM) == pytest.approx(11 / 16, abs=1e-15)
+
+
+class TestMonteCarlo:
+    rng = np.random.default_rng(0)
+
+    @pytest.mark.parametrize("bad", [0, -1, 2.5, True, "10", None], ids=repr)
+    def test_number_of_samples(self, bad: Any) -> None:
+        check(
+            lambda: otm.estimate(KSeq(), PROBLEM, samples=bad, rng=self.rng),
+            otm.InvalidParameter,
+            requirement="samples must be an integer of at least 1",
+            value=f"got {bad!r}",
+            remedy="Pass samples=1",
+        )
+        check(
+            lambda: otm.sample(KSeq(), PROBLEM, size=bad, rng=self.rng),
+            otm.InvalidParameter,
+            requirement="size must be an integer of at least 1",
+            value=f"got {bad!r}",
+            remedy="Pass size=1",
+        )
+
+    @pytest.mark.parametrize("bad", [0, -0.5, 1.5, float("nan"), True, "high"], ids=repr)
+    def test_confidence(self, bad: Any) -> None:
+        check(
+            lambda: otm.estimate(KSeq(), PROBLEM, samples=1, rng=self.rng, confidence=bad),
+            otm.InvalidParameter,
+            requirement="confidence must",
+            value=f"got {bad!r}",
+            remedy="Choose a value" if not isinstance(bad, str) else "Pass a float",
+        )
+
+    def test_certainty(self) -> None:
+        check(
+            lambda: otm.estimate(KSeq(), PROBLEM, samples=1, rng=self.rng, confidence=1),
+            otm.InvalidParameter,
+            requirement="confidence must be below 1",
+            value="[0, 1]",
+            remedy="Pass 0.95",
+        )
+
+    @pytest.mark.parametrize("bad", ["both", "", None, 1, True], ids=repr)
+    def test_definition(self, bad: Any) -> None:
+        for call in (
+            lambda: otm.acceptance(KSeq(), PROBLEM, by=bad),
+            lambda: otm.acceptance_curve(KSeq(), PROBLEM, k=[1], by=bad),
+            lambda: otm.estimate(KSeq(), PROBLEM, samples=1, rng=self.rng, by=bad),
+        ):
+            check(
+                call,
+                otm.InvalidParameter,
+                requirement="by must be 'membership'",
+                value=f"got {bad!r}",
+                remedy="Choose one",
+            )
+
+
+@pytest.mark.parametrize("verifier", [KSeq(), RecursiveRejection(), Otm()], ids=repr)
+class TestDrafts:
+    @pytest.mark.parametrize(
+        ("bad", "value"),
+        [
+            ([0], "shape (1,)"),
+            ([0, 1, 0], "shape (3,)"),
+            ([[0, 1, 0]], "shape (1, 3)"),
+            ([[[0, 1]]], "shape (1, 1, 2)"),
+            (0, "shape ()"),
+            ([0.0, 1.0], "float64"),
+            ([True, False], "bool"),
+            (["a", "b"], "<U1"),
+        ],
+    )
+    def test_shape_and_dtype(self, verifier: otm.Verifier, bad: Any, value: str) -> None:
+        check(
+            lambda: otm.kernel(verifier, PROBLEM, bad),
+            otm.InvalidParameter,
+            requirement="integer tokens of shape (k,) or (n, k) with k = 2",
+            value=value,
+            remedy="Pass one token per draft",
+        )
+
+    @pytest.mark.parametrize(("bad", "value"), [([0, 2], "0 to 2"), ([-2, 0], "-2 to 0"), ([[0, 1], [1, 99]], "0 to 99")])
+    def test_range(self, verifier: otm.Verifier, bad: Any, value: str) -> None:
+        check(
+            lambda: otm.kernel(verifier, PROBLEM, bad),
+            otm.InvalidParameter,
+            requirement="must lie in [0, 2)",
+            value=value,
+            remedy="share the vocabulary",
+        )
+
+    def test_no_draft_is_no_token(self, verifier: otm.Verifier) -> None:
+        """−1 marks the missing drafts of laws that run out of tokens; i.i.d. drafts never do, and −1 is not the last token."""
+        with pytest.raises(otm.InvalidParameter):
+            otm.kernel(verifier, PROBLEM, [-1, 0])
+
+
+class TestTooLarge:
+    """Each names the size and what to call instead, and comes before any memory is taken."""
+
+    @pytest.mark.parametrize(
+        ("call", "size", "remedy"),
+        [
+            pytest.param(lambda: otm.optimum(LARGE), "9,000,000", "otm.optimal_acceptance", id="optimum"),
+            pytest.param(
+                lambda: otm.optimum(LARGE, method="sequences"),
+                "27,000,000,000",
+                "otm.optimal_acceptance",
+                id="optimum, literal",
+            ),
+            pytest.param(lambda: otm.optimum_program(LARGE), "27,000,000,000", "otm.optimum", id="optimum_program"),
+            pytest.param(lambda: otm.coupling(KSeq(), LARGE), "9,000,000", "otm.estimate", id="coupling"),
+            pytest.param(lambda: otm.spectr_upper(LARGE, subset=[0]), "9,000,000", "otm.optimal_acceptance", id="spectr_upper"),
+            pytest.param(
+                lambda: otm.spectr_minimum_upper(LARGE), "9,000,000", "otm.optimal_acceptance", id="spectr_minimum_upper"
+            ),
+            pytest.param(lambda: otm.acceptance(Otm(), LARGE), "9,000,000", "otm.optimal_acceptance", id="Otm acceptance"),
+            pytest.param(lambda: otm.prepare(Otm(), LARGE), "9,000,000", "otm.optimal_acceptance", id="Otm prepare"),
+            pytest.param(
+                lambda: otm.certify_exactly(LARGE, otm.optimum(PROBLEM)),
+                "9,000,000",
+                "otm.optimal_acceptance",
+                id="certify_exactly",
+            ),
+            pytest.param(lambda: enumerate_drafts(LARGE.law, LARGE.draft), "9,000,000", "otm.estimate", id="enumerate_drafts"),
+        ],
+    )
+    def test_everywhere(self, call: Callable[[], object], size: str, remedy: str) -> None:
+        check(call, otm.TooLarge, requirement="limited to", value=size, remedy=remedy)
+        with pytest.raises(otm.TooLarge, match=r"Call otm\."):
+            call()
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            pytest.param(otm.optimum, id="optimum"),
+            pytest.param(lambda p: otm.coupling(KSeq(), p), id="coupling"),
+            pytest.param(otm.optimum_program, id="optimum_program"),
+            pytest.param(lambda p: otm.acceptance(Otm(), p), id="Otm"),
+        ],
+    )
+    def test_sizes_with_thousands_of_digits(self, call: Callable[[Problem], object]) -> None:
+        # 2^20000 has 6,021 digits, more than Python prints (4,300): the message must not fail for that.
+        problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(20_000))
+        with pytest.raises(otm.TooLarge, match="limited to"):
+            call(problem)
+
+    def test_compare_at_such_a_size_says_so_in_the_row(self) -> None:
+        table = otm.compare(draft=[0.75, 0.25], target=[0.5, 0.5], verifiers=[Otm()], laws=[IID], k=[20_000], samples=0)
+        assert table.rows[0].exact is None
+        assert "limited to" in table.rows[0].note
+
+    def test_a_vocabulary_of_one_is_never_too_large(self) -> None:
+        # One sequence, but 100 columns: more than NumPy has axes.
+        problem = Problem(draft=[1.0], target=[1.0], law=IID(100))
+        assert otm.coupling(KSeq(), problem).acceptance == 1.0
+        assert otm.optimum(problem).value == pytest.approx(1.0, abs=1e-12)
+
+
+class TestOthers:
+    @pytest.mark.parametrize("bad", ["simplex", "", None], ids=repr)
+    def test_method(self, bad: Any) -> None:
+        check(
+            lambda: otm.optimum(PROBLEM, method=bad),
+            otm.InvalidParameter,
+            requirement="'sets' or 'sequences'",
+            value=f"got {bad!r}",
+            remedy="Choose one",
+        )
+
+    @pytest.mark.parametrize("bad", [[2], [-1], [0.5], [True, False, True], "ab"], ids=repr)
+    def test_subset_of_theorem_1(self, bad: Any) -> None:
+        check(
+            lambda: otm.spectr_upper(PROBLEM, subset=bad),
+            otm.InvalidParameter,
+            requirement="Boolean mask (2,) or tokens in [0, 2)",
+            value=f"got {bad!r}",
+            remedy="Pass one of these",
+        )
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            otm.optimum,
+            otm.optimal_cut,
+            otm.optimum_program,
+            lambda p: otm.spectr_upper(p, subset=[0]),
+            otm.spectr_minimum_upper,
+            lambda p: otm.acceptance(Otm(), p),
+            lambda p: otm.certify_exactly(p, otm.optimum(PROBLEM)),
+        ],
+    )
+    def test_one_row_where_one_row_is_meant(self, call: Callable[[Problem], object]) -> None:
+        batch = Problem(draft=[[0.75, 0.25]] * 2, target=[0.5, 0.5], law=IID(2))
+        check(
+            lambda: call(batch),
+            otm.ShapeMismatch,
+            requirement="needs one pair of distributions (V,)",
+            value="(2,)",
+            remedy="Index the row",
+        )
+
+    @pytest.mark.parametrize("bad", [0, -1, 2.5, True, "2"], ids=repr)
+    def test_counts_of_the_closed_forms(self, bad: Any) -> None:
+        for call in (
+            lambda: otm.uniform_optimum(ratio=2, k=bad),
+            lambda: otm.two_token_optimum(draft=0.5, target=0.5, k=bad),
+            lambda: otm.kseq_factor(bad),
+        ):
+            check(call, otm.InvalidParameter, requirement="k must be an integer", value=f"got {bad!r}", remedy="Pass k=")
+
+    @pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan"), True], ids=repr)
+    def test_probabilities_of_the_closed_forms(self, bad: Any) -> None:
+        for name, call in (
+            ("draft", lambda: otm.two_token_optimum(draft=bad, target=0.5, k=1)),
+            ("target", lambda: otm.two_token_optimum(draft=0.5, target=bad, k=1)),
+            ("q", lambda: otm.bernoulli(bad)),
+        ):
+            check(call, otm.InvalidParameter, requirement=f"{name} must lie in [0, 1]", value=f"got {bad!r}", remedy="Choose")
+        check(
+            lambda: otm.uniform_optimum(ratio=0.5, k=1),
+            otm.InvalidParameter,
+            requirement="ratio must lie in [1, inf]",
+            value="got 0.5",
+            remedy="Choose",
+        )
+
+    @pytest.mark.parametrize("make", [pytest.param(cls, id=cls.__name__) for cls in otm.LAWS if cls is not IID])
+    def test_bounds_that_are_proven_for_independent_drafts(self, make: type[otm.Law]) -> None:
+        from tests import instances
+
+        problem = instances.named_problem("plain", make(2))
+        assert problem is not None
+        for call in (lambda: otm.kseq_lower(problem), lambda: otm.spectr_upper(problem, subset=[0])):
+            with pytest.raises(otm.Unsupported) as caught:
+                call()
+            assert repr(make(2)) in str(caught.value)
+            assert "Use " in str(caught.value)
+
+    def test_every_error_is_an_otm_error_and_a_standard_one(self) -> None:
+        for kind, standard in [
+            (otm.InvalidDistribution, ValueError),
+            (otm.ShapeMismatch, otm.InvalidDistribution),
+            (otm.InvalidParameter, ValueError),
+            (otm.Unsupported, TypeError),
+            (otm.TooLarge, ValueError),
+            (otm.SolverFailure, RuntimeError),
+        ]:
+            assert issubclass(kind, otm.OtmError)
+            assert issubclass(kind, standard)
+
+
+class TestWhatIsAccepted:
+    """The gate's other side: rounding inside the tolerance is repaired, nothing else is touched."""
+
+    def test_lists_integers_and_fractions(self) -> None:
+        from fractions import Fraction
+
+        assert Problem(draft=[1, 0], target=[Fraction(1, 3), Fraction(2, 3)], law=IID(1)).draft.dtype == np.float64
+
+    def test_a_sum_inside_the_tolerance_is_divided_out(self, library: Library) -> None:
+        values = library.array([0.5, 0.25, 0.25 + 9e-10])
+        problem = Problem(draft=values, target=values, law=IID(1))
+        assert float(problem.draft.sum()) == pytest.approx(1.0, abs=1e-15)
+        assert float(values.sum()) > 1 + 8e-10  # the caller's array is left alone
+
+    def test_a_float32_softmax_at_full_vocabulary_passes(self, library: Library) -> None:
+        logits = np.random.default_rng(0).standard_normal(128_256).astype(np.float32) * 4
+        mass = np.exp(logits - logits.max())
+        mass /= mass.sum(dtype=np.float32)
+        here = library.array(mass, dtype="float32")
+        problem = Problem(draft=here, target=here, law=IID(2))
+        assert str(problem.draft.dtype).removeprefix("torch.") == "float32"
+        assert otm.optimal_acceptance(problem) == pytest.approx(1.0, abs=2e-5)
+
+    def test_exact_rows_are_not_copied(self, library: Library) -> None:
+        values = library.array(GOOD)
+        assert Problem(draft=values, target=values, law=IID(1)).draft is values
+
+    def test_broadcasting(self, library: Library) -> None:
+        problem = Problem(draft=library.array(GOOD), target=library.array([[GOOD] * 2] * 4), law=IID(1))
+        assert problem.batch_shape == (4, 2)
+        assert problem.num_tokens == 3
+        assert tuple(problem.draft.shape) == (4, 2, 3)
+
+    def test_float32_and_float64_meet_in_float64(self, library: Library) -> None:
+        problem = Problem(draft=library.array(GOOD, dtype="float32"), target=library.array(GOOD), law=IID(1))
+        assert "float64" in str(problem.draft.dtype)
+
+    def test_with_law_and_single(self) -> None:
+        other = PROBLEM.with_law(IID(5))
+        assert other.law == IID(5)
+        assert other.draft is PROBLEM.draft
+        assert PROBLEM.single(purpose="a test") is PROBLEM
+        narrow = Problem(draft=np.float32([0.3, 0.7]), target=np.float32([0.6, 0.4]), law=IID(1)).single(purpose="a test")
+        assert narrow.draft.dtype == np.float64
+        assert narrow.draft.sum() == pytest.approx(1.0, abs=1e-16)

@@ -1,0 +1,177 @@
+"""The table of schemes: its rows, its print, its refusals."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+import otm
+from otm import IID, KSeq, Maximal, Otm, RecursiveRejection, compare
+
+DRAFT, TARGET = [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]
+SCHEMES = [Maximal(), KSeq(), RecursiveRejection(), Otm()]
+
+
+@pytest.fixture(scope="module")
+def table() -> otm.Comparison:
+    return compare(
+        draft=DRAFT, target=TARGET, verifiers=SCHEMES, laws=[IID], k=(1, 2, 4), samples=2000, rng=np.random.default_rng(0)
+    )
+
+
+class TestRows:
+    def test_one_row_per_supported_triple(self, table: otm.Comparison) -> None:
+        found = [(row.law, row.verifier) for row in table.rows]
+        assert found == [(IID(k), v) for k in (1, 2, 4) for v in SCHEMES if v.supports(IID(k))]
+        assert len(found) == 10
+
+    def test_every_cell_is_what_the_single_functions_say(self, table: otm.Comparison) -> None:
+        for row in table.rows:
+            problem = otm.Problem(draft=DRAFT, target=TARGET, law=row.law)
+            assert row.exact == pytest.approx(otm.acceptance(row.verifier, problem), abs=1e-15)
+            assert row.optimum == pytest.approx(otm.optimal_acceptance(problem), abs=1e-15)
+            assert row.gap == pytest.approx(max(0.0, row.optimum - row.exact), abs=1e-15)
+            assert row.monte_carlo is not None
+            assert row.monte_carlo.samples == 2000
+            assert row.lower == (pytest.approx(otm.kseq_lower(problem)) if row.verifier == KSeq() else None)
+            assert row.note == ""
+
+    def test_records_hold_the_same(self, table: otm.Comparison) -> None:
+        records = table.records()
+        assert len(records) == len(table.rows)
+        for record, row in zip(records, table.rows, strict=True):
+            assert record["k"] == row.law.k
+            assert record["verifier"] == repr(row.verifier)
+            assert (record["exact"], record["optimum"], record["gap"]) == (row.exact, row.optimum, row.gap)
+            assert record["monte_carlo_low"] <= record["monte_carlo"] <= record["monte_carlo_high"]
+
+    def test_the_same_generator_gives_the_same_table(self) -> None:
+        left, right = (
+            compare(
+                draft=DRAFT, target=TARGET, verifiers=[KSeq()], laws=[IID], k=[2], samples=100, rng=np.random.default_rng(7)
+            )
+            for _ in range(2)
+        )
+        assert left == right
+
+    def test_without_samples_there_is_no_monte_carlo(self) -> None:
+        (row,) = compare(draft=DRAFT, target=TARGET, verifiers=[KSeq()], laws=[IID], k=[2], samples=0).rows
+        assert row.monte_carlo is None
+        assert (
+            compare(draft=DRAFT, target=TARGET, verifiers=[KSeq()], laws=[IID], k=[2], samples=0).records()[0]["monte_carlo"]
+            is None
+        )
+
+    def test_torch_tensors_and_a_row_of_float32(self) -> None:
+        import torch
+
+        (row,) = compare(
+            draft=torch.tensor(DRAFT), target=torch.tensor(TARGET), verifiers=[KSeq()], laws=[IID], k=[2], samples=10
+        ).rows
+        assert row.exact == pytest.approx(otm.acceptance(KSeq(), otm.Problem(draft=DRAFT, target=TARGET, law=IID(2))), abs=2e-5)
+
+
+class TestDefaults:
+    def test_they_cover_the_registries_and_never_raise(self) -> None:
+        # Small k for the slow laws; every registered verifier appears with some law.
+        table = compare(draft=DRAFT, target=TARGET, k=(1, 2), samples=50, rng=np.random.default_rng(0))
+        assert {type(row.verifier) for row in table.rows} == set(otm.VERIFIERS)
+        assert str(table)
+        for row in table.rows:
+            if row.verifier.lossless and row.gap is not None:
+                assert row.exact <= row.optimum + 1e-9
+        assert table.left_out == ()  # what the caller did not name is left out silently
+
+
+def table_lines(table: otm.Comparison) -> list[str]:
+    """The printed lines down to the last row; the blank line and the remarks below it left out."""
+    lines = str(table).splitlines()
+    remarks = len(table.left_out) + len({row.note for row in table.rows if row.note})
+    return lines[: len(lines) - remarks - 1] if remarks else lines
+
+
+class TestPrint:
+    def test_columns_are_aligned(self, table: otm.Comparison) -> None:
+        lines = table_lines(table)
+        spans = [match.span() for match in re.finditer("─+", lines[1])]
+        assert len(spans) == 8
+        for line in [lines[0], *lines[2:]]:
+            padded = line.ljust(len(lines[1]))
+            assert len(padded) == len(lines[1])
+            for (_, end), (start, _) in itertools.pairwise(spans):
+                assert padded[end:start] == "  ", line
+        for (_, end), name in zip(spans, ("k", "drafts", "verifier", "acceptance", "optimum", "gap"), strict=False):
+            assert name in lines[0][:end]
+
+    def test_it_holds_the_numbers(self, table: otm.Comparison) -> None:
+        text = str(table)
+        for row in table.rows:
+            assert row.gap is not None
+            line = next(
+                line for line in text.splitlines() if line.split()[:1] == [str(row.law.k)] and f" {row.verifier!r} " in line
+            )
+            for number in (row.exact, row.optimum, row.gap):
+                assert f"{number:.6f}" in line
+            assert str(row.monte_carlo) in line
+            if row.lower is not None:
+                assert f"{row.lower:.6f}" in line
+
+    def test_a_blank_line_separates_numbers_of_drafts(self, table: otm.Comparison) -> None:
+        lines = table_lines(table)
+        assert [i for i, line in enumerate(lines) if not line] == [2 + 4, 2 + 4 + 1 + 3]
+
+    def test_no_trailing_blanks(self, table: otm.Comparison) -> None:
+        assert all(line == line.rstrip() for line in str(table).splitlines())
+
+    def test_what_cannot_be_computed_is_a_dash_with_a_reason(self) -> None:
+        V = 3000
+        table = compare(draft=otm.zipf(V), target=otm.uniform(V), verifiers=[Otm(), KSeq()], laws=[IID], k=[2], samples=10)
+        plan, kseq = table.rows
+        assert plan.exact is None
+        assert plan.gap is None
+        assert plan.monte_carlo is None
+        assert plan.optimum == pytest.approx(kseq.optimum)
+        assert kseq.exact is not None
+        text = str(table)
+        assert re.search(r"Otm\(\) +—", text)
+        assert "limited to 4,000,000" in text.splitlines()[-1]
+        assert text.splitlines()[-1].startswith("— Otm()")
+
+    def test_named_pairs_that_do_not_fit_are_listed(self) -> None:
+        table = compare(draft=DRAFT, target=TARGET, verifiers=[Maximal(), KSeq()], laws=[IID], k=[1, 2], samples=0)
+        assert table.left_out == ("left out: Maximal() does not verify drafts of IID(k=2)",)
+        assert str(table).splitlines()[-1] == table.left_out[0]
+
+
+class TestErrors:
+    def test_a_named_pair_that_fits_for_no_k(self) -> None:
+        with pytest.raises(otm.Unsupported, match=r"Maximal\(\) does not verify drafts drawn by IID\(k=2\).*Choose"):
+            compare(draft=DRAFT, target=TARGET, verifiers=[Maximal()], laws=[IID], k=[2, 4])
+        with pytest.raises(otm.Unsupported, match=r"Maximal\(\)"):
+            compare(draft=DRAFT, target=TARGET, verifiers=[Maximal()], k=[2])
+
+    @pytest.mark.parametrize("empty", [{"verifiers": []}, {"laws": []}])
+    def test_nothing_to_compare(self, empty: dict) -> None:
+        with pytest.raises(otm.InvalidParameter, match=r"at least one verifier and one law; one list is empty\. Leave it out"):
+            compare(draft=DRAFT, target=TARGET, **empty)
+
+    @pytest.mark.parametrize("bad", [[], [0], [1, 2.5], 4, [True]], ids=repr)
+    def test_k(self, bad: object) -> None:
+        with pytest.raises(otm.InvalidParameter, match=r"^k must .*Pass k="):
+            compare(draft=DRAFT, target=TARGET, k=bad)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("bad", [-1, 2.5, True, "10"], ids=repr)
+    def test_samples(self, bad: object) -> None:
+        with pytest.raises(otm.InvalidParameter, match="samples must be an integer of at least 1; got"):
+            compare(draft=DRAFT, target=TARGET, samples=bad)  # type: ignore[arg-type]
+
+    def test_distributions(self) -> None:
+        with pytest.raises(otm.InvalidDistribution, match="draft must sum to 1"):
+            compare(draft=[0.5, 0.6], target=[0.5, 0.5])
+        with pytest.raises(otm.ShapeMismatch, match="share one vocabulary"):
+            compare(draft=[1.0], target=[0.5, 0.5])
+        with pytest.raises(otm.ShapeMismatch, match=r"otm\.compare needs one pair.*\(2,\)"):
+            compare(draft=[[0.5, 0.5]] * 2, target=[0.5, 0.5], verifiers=[KSeq()], laws=[IID])

@@ -1,0 +1,88 @@
+"""Distances against SciPy, rational arithmetic and each other."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from scipy.special import rel_entr
+
+import otm
+from tests import exact, strategies
+from tests.tolerance import UNIT_ROUNDOFF, rounding
+
+
+@settings(max_examples=200)
+@given(strategies.pairs(max_tokens=8))
+def test_total_variation_is_the_largest_difference_over_events(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    p, q = (exact.exact(x) for x in pair)
+    wanted = max(sum((p[x] - q[x] for x in T), exact.Fraction(0)) for T in exact.subsets(len(p)))
+    assert abs(otm.total_variation(draft=pair[0], target=pair[1]) - float(wanted)) <= rounding(len(p), 1)
+
+
+@settings(max_examples=200)
+@given(strategies.pairs(max_tokens=8))
+def test_kl_is_scipys_relative_entropy(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    draft, target = pair
+    wanted = rel_entr(target, draft).sum()
+    value = otm.kl_divergence(draft=draft, target=target)
+    # Each term q log(q/p) carries log's half ulp on logs up to 700, and SciPy's plain sum cancels to |Σp − Σq|.
+    assert value == pytest.approx(wanted, rel=1e-13, abs=1e-12) if np.isfinite(wanted) else value == np.inf
+    assert value >= 0
+
+
+def test_kl_keeps_its_digits_when_the_two_are_close() -> None:
+    # q = p(1 + ε s): D = ε² Σ p s²/2 + O(ε³). At ε = 1e-7 a plain sum of q log(q/p) has an error of 1e-16 on 1e-14.
+    p, s, size = np.array([0.5, 0.3, 0.2]), np.array([1.0, -1.0, -1.0]), 1e-7
+    q = p * (1 + size * s)
+    wanted = sum(float(a) * (float(b / a) * np.log1p(float(b / a - 1)) - float(b / a - 1)) for a, b in zip(p, q, strict=True))
+    assert wanted == pytest.approx(size**2 / 2, rel=1e-6)
+    # Logs of ratios 1 + 1e-7 are off by 1e-16 each, first order terms cancel inside q log(q/p) − q + p: 1e-16 absolute at worst.
+    assert otm.kl_divergence(draft=p, target=q) == pytest.approx(wanted, abs=4 * UNIT_ROUNDOFF)
+    assert otm.kl_divergence(draft=p, target=p) == 0.0
+
+
+def test_kl_is_infinite_exactly_where_the_target_leaves_the_draft() -> None:
+    assert otm.kl_divergence(draft=[1.0, 0.0], target=[0.5, 0.5]) == np.inf
+    assert otm.kl_divergence(draft=[0.5, 0.5], target=[1.0, 0.0]) == pytest.approx(np.log(2), abs=1e-16)
+    assert otm.kl_divergence(draft=[1.0, 1e-300], target=[0.5, 0.5]) == pytest.approx(
+        np.log(0.5) + 0.5 * 300 * np.log(10), rel=1e-14
+    )
+    np.testing.assert_array_equal(otm.kl_divergence(draft=[[1.0, 0.0], [0.5, 0.5]], target=[0.5, 0.5]), [np.inf, 0.0])
+
+
+@settings(max_examples=200)
+@given(strategies.pairs(max_tokens=8))
+def test_harmonic_mean_distance(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    p, q = (exact.exact(x) for x in pair)
+    wanted = 1 - sum((2 * a * b / (a + b) for a, b in zip(p, q, strict=True) if a + b), exact.Fraction(0))
+    value = otm.harmonic_mean_distance(draft=pair[0], target=pair[1])
+    assert abs(value - float(wanted)) <= rounding(len(p), 1)
+    assert 0 <= value <= 1 + rounding(len(p), 1)
+    # Cauchy–Schwarz: (Σ|p − q|)² ≤ Σ (p − q)²/(p + q) · Σ (p + q), that is TV² ≤ d; and |p − q| ≤ p + q gives d ≤ TV.
+    distance = otm.total_variation(draft=pair[0], target=pair[1])
+    assert distance**2 - rounding(len(p), 1) <= value <= distance + rounding(len(p), 1)
+
+
+def test_symmetry_and_its_absence() -> None:
+    p, q = [0.7, 0.2, 0.1], [0.1, 0.5, 0.4]
+    for symmetric in (otm.total_variation, otm.harmonic_mean_distance):
+        assert symmetric(draft=p, target=q) == pytest.approx(symmetric(draft=q, target=p), abs=1e-16)
+        assert symmetric(draft=p, target=p) == 0.0
+    assert abs(otm.kl_divergence(draft=p, target=q) - otm.kl_divergence(draft=q, target=p)) > 0.01
+
+
+@pytest.mark.parametrize("distance", [otm.total_variation, otm.kl_divergence, otm.harmonic_mean_distance])
+def test_batches_and_errors(distance) -> None:
+    rng = np.random.default_rng(0)
+    p, q = otm.dirichlet(5, rng=rng, rows=6).reshape(2, 3, 5), otm.dirichlet(5, rng=rng)
+    values = distance(draft=p, target=q)
+    assert values.shape == (2, 3)
+    for i, j in itertools.product(range(2), range(3)):
+        assert values[i, j] == pytest.approx(distance(draft=p[i, j], target=q), rel=1e-14)
+    with pytest.raises(otm.InvalidDistribution, match="draft"):
+        distance(draft=[0.5, 0.6], target=[0.5, 0.5])
+    with pytest.raises(otm.ShapeMismatch, match="vocabulary"):
+        distance(draft=[1.0], target=[0.5, 0.5])
