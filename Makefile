@@ -11,10 +11,10 @@ figures: $(STAMPS)/figures
 	$(BIN)/python -m figures $(FIGURES)
 
 test: $(STAMPS)/test
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(TESTS)
 
 test-long: $(STAMPS)/test
-	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .

@@ -32,7 +32,7 @@ def compare(
     temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature of both models.")] = 1.0,
     top_p: Annotated[float | None, typer.Option(help="Nucleus mass of both models.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    samples: Annotated[int, typer.Option(min=0, help="Monte Carlo draws per row; 0 for none.")] = 20_000,
+    samples: Annotated[int, typer.Option(min=0, help="Monte Carlo draws per row; 0 for none.")] = 2_000,
     seed: Annotated[int, typer.Option(help="Seed of the Monte Carlo draws.")] = 0,
     plot: Annotated[Path, typer.Option(help="Where to write the plot (.png, .pdf or .svg).")] = Path("comparison.png"),
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python files that come with a model.")] = False,

@@ -40,8 +40,14 @@ def compare_prompt(
     """
     logits = pair.next_logits(pair.encode(prompt))
     draft, target = (to_numpy(probabilities(row, temperature=temperature, top_p=top_p)) for row in logits)
-    table = otm.compare(draft=draft, target=target, k=k, samples=samples, rng=rng)
+    table = otm.compare(draft=draft, target=target, verifiers=_reaching_full_vocabulary(), k=k, samples=samples, rng=rng)
+    table = dataclasses.replace(table, left_out=())  # which law each verifier takes is no news to a reader of this table
     return PromptComparison(prompt=prompt, draft=draft, target=target, table=table, likely=_likely(pair, draft, target))
+
+
+def _reaching_full_vocabulary() -> list[otm.Verifier]:
+    """Return every verifier with default parameters but those that enumerate all draft sequences."""
+    return [make() for make in otm.VERIFIERS if make not in (otm.Otm, otm.SelectThenReject)]
 
 
 def _likely(
@@ -51,45 +57,50 @@ def _likely(
     return tuple((pair.tokenizer.decode([int(i)]), float(draft[i]), float(target[i])) for i in best)
 
 
-def plot_comparison(result: PromptComparison, path: Path) -> None:
-    """Plot acceptance against k for every scheme of the table, the optimum of each law on top."""
-    from figures.style import PALETTE, figure, save_single
+LINES = {"IID": "-", "WithoutReplacement": (0, (5, 2)), "Greedy": (0, (1.5, 1.5)), "Deterministic": (0, (4, 1.5, 1, 1.5))}
 
-    canvas, axes = figure(width=6.4, height=4.2)
-    schemes: dict[str, list[tuple[int, float]]] = {}
-    optima: dict[str, dict[int, float]] = {}
-    for row in result.table.rows:
-        if row.optimum is not None:
-            optima.setdefault(type(row.law).__name__, {})[row.law.k] = row.optimum
-        if row.exact is not None:
-            name = f"{type(row.verifier).__name__} · {type(row.law).__name__}"
-            schemes.setdefault(name, []).append((row.law.k, row.exact))
-    for number, (law, curve) in enumerate(sorted(optima.items())):
-        axes.plot(
-            list(curve),
-            list(curve.values()),
-            color="black",
-            lw=2,
-            ls=("-", "--", ":", "-.")[number % 4],
-            label=f"optimum · {law}",
-        )
-    for number, (name, points) in enumerate(schemes.items()):
-        axes.plot(
-            *zip(*points, strict=True),
-            marker="os^Dv<>P*X"[number % 10],
-            ms=5,
-            lw=1.2,
-            color=PALETTE[number % len(PALETTE)],
-            label=name,
-        )
-    ks = sorted({row.law.k for row in result.table.rows})
+
+def plot_comparison(result: PromptComparison, path: Path) -> None:
+    """Plot acceptance against k for the lossless schemes, the optimum of each law in black.
+
+    A colour is a verifier, a line style a law. Where no exact value is affordable the Monte Carlo mean stands, with an open marker.
+    `Naive`, which ignores the drafts, and lossy schemes, which answer another question, are in the table only.
+    """
+    from figures.style import MARKERS, PALETTE, figure, save_single
+
+    canvas, axes = figure(width=6.8, height=4.2)
+    rows = [row for row in result.table.rows if row.verifier.lossless and not isinstance(row.verifier, otm.Naive)]
+    laws = sorted({type(row.law).__name__ for row in rows})
+    names = sorted({type(row.verifier).__name__ for row in rows})
+    for law in laws:
+        here = [row for row in rows if type(row.law).__name__ == law]
+        best = {row.law.k: row.optimum for row in here if row.optimum is not None}
+        axes.plot(list(best), list(best.values()), color="black", lw=2, ls=LINES.get(law, "-"), label=f"optimum · {law}")
+        for number, name in enumerate(names):
+            mine = [row for row in here if type(row.verifier).__name__ == name]
+            points = [(row.law.k, _shown(row), row.exact is not None) for row in mine if _shown(row) is not None]
+            if not points:
+                continue
+            colour, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
+            axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, lw=1.1, ls=LINES.get(law, "-"))
+            for k, value, exact in points:
+                axes.plot(k, value, marker=marker, ms=5, color=colour, mfc=colour if exact else "white", ls="none")
+            axes.plot([], [], color=colour, marker=marker, ms=5, lw=1.1, ls=LINES.get(law, "-"), label=f"{name} · {law}")
+    ks = sorted({row.law.k for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ks, [str(k) for k in ks])
     axes.set_xlabel("number of drafts k")
     axes.set_ylabel("acceptance probability")
     axes.set_title(f"“{_shorten(result.prompt)}”", fontsize=9)
-    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    axes.legend(fontsize=7, handlelength=3.2, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    canvas.supxlabel("filled markers: exact; open: Monte Carlo mean", fontsize=7.5, color="#555555")
     save_single(canvas, path)
+
+
+def _shown(row: otm.ComparisonRow) -> float | None:
+    if row.exact is not None:
+        return row.exact
+    return None if row.monte_carlo is None else row.monte_carlo.mean
 
 
 def _shorten(text: str, length: int = 70) -> str:

@@ -12,16 +12,18 @@ from typing import Any
 from benchmarks.timing import machine
 
 RESULTS = Path(__file__).parent / "results"
-SUITES = ("core",)
+SUITES = ("core", "optimal")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the suites and write `results/NAME.json` and `results/NAME.md`."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*SUITES, []], help="suites to run (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"suites to run, of {', '.join(SUITES)} (default: all)")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per measured function")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.names) - set(SUITES)):
+        parser.error(f"there is no suite {', '.join(unknown)}; choose from {', '.join(SUITES)}")
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.names or SUITES:
         module = importlib.import_module(f"benchmarks.{name}")

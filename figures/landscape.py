@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 import otm
 from figures import figure5, style
@@ -132,8 +133,6 @@ def _frontier_panel(axes: Axes, panel: dict[str, Any]) -> None:
 
 
 def _legend_handles(names: list[str], colours: dict[str, str], markers: dict[str, str]) -> list[Any]:
-    from matplotlib.lines import Line2D
-
     laws = [Line2D([], [], color="black", ls=line, lw=1.8, label=f"optimum, {LAW_NAMES[law]}") for law, line in LINES.items()]
     schemes = [Line2D([], [], color=colours[n], marker=markers[n], lw=1.0, ms=5, label=n) for n in names]
     return [*laws, *schemes]

@@ -42,6 +42,7 @@ from otm.errors import (
 from otm.frontiers.kl import KlFrontier, KlProgram, kl_frontier, kl_frontier_program
 from otm.frontiers.tv import tv_frontier
 from otm.montecarlo import estimate
+from otm.optimum.batched import BatchedOptimalRule, prepare_batch
 from otm.optimum.bins import Bracket, optimal_bracket
 from otm.optimum.certify import certify_exactly
 from otm.optimum.closed_forms import two_token_optimum, uniform_optimum
@@ -93,6 +94,7 @@ __all__ = [
     "IID",
     "LAWS",
     "VERIFIERS",
+    "BatchedOptimalRule",
     "Bracket",
     "Comparison",
     "ComparisonRow",
@@ -169,6 +171,7 @@ __all__ = [
     "poisson_matching_lower",
     "poisson_representation_lower",
     "prepare",
+    "prepare_batch",
     "rao_blackwell_acceptance",
     "sample",
     "selection_with_law",

@@ -69,6 +69,16 @@ def gather(array: Array, indices: Array) -> Array:
     return xp.take_along_axis(array, indices, axis=-1)
 
 
+def search_rows(table: Array, values: Array) -> Array:
+    """Count, for each value `(rows, n)`, the entries of its row of the ascending table `(rows, m)` that do not exceed it, int64.
+
+    The standard's `searchsorted` takes one table: NumPy goes row by row, other kinds use their own batched one.
+    """
+    if isinstance(table, np.ndarray):
+        return np.stack([row.searchsorted(wanted, side="right") for row, wanted in zip(table, values, strict=True)])
+    return namespace(table, values).searchsorted(table.contiguous(), values.contiguous(), right=True)
+
+
 def histogram(index: Array, weights: Array, bins: int) -> Array:
     """Sum the weights `(..., V)` that fall into each bin, `(..., bins)` in float64; `index` holds integers in [0, bins).
 

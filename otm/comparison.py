@@ -92,7 +92,7 @@ class Comparison:
             spaced.append(line)
             previous = row.law.k
         notes = [_LOSSY_NOTE] if lossy else []
-        notes += sorted({f"— {row.verifier!r}, {row.law!r}: {row.note}" for row in self.rows if row.note})
+        notes += sorted({f"— {_call(row.verifier)}, {row.law!r}: {row.note}" for row in self.rows if row.note})
         return "\n".join([*spaced, *([""] if notes or self.left_out else []), *notes, *self.left_out])
 
     def records(self) -> list[dict[str, object]]:
@@ -238,7 +238,7 @@ def _cells(row: ComparisonRow) -> tuple[str, ...]:
     return (
         str(row.law.k),
         repr(row.law),
-        repr(row.verifier),
+        _call(row.verifier),
         number(row.exact),
         number(row.optimum),
         number(row.gap),
@@ -246,6 +246,16 @@ def _cells(row: ComparisonRow) -> tuple[str, ...]:
         *(("", "") if row.distortion is None else (number(row.distortion.total_variation), number(row.distortion.kl))),
         "" if row.monte_carlo is None else str(row.monte_carlo),
     )
+
+
+def _call(verifier: Verifier) -> str:
+    """Return the shortest call that makes this verifier: its name and the parameters that differ from their defaults."""
+    changed = [
+        f"{field.name}={getattr(verifier, field.name)!r}"
+        for field in dataclasses.fields(verifier)
+        if getattr(verifier, field.name) != field.default
+    ]
+    return f"{type(verifier).__name__}({', '.join(changed)})"
 
 
 def _pad(cell: str, width: int, name: str) -> str:

@@ -238,6 +238,11 @@ class TestProduct:
             with pytest.raises(otm.TooLarge, match=rf"limited to {limit:,} tokens.*otm.estimate"):
                 otm.optimal_acceptance(problem)
 
+    def test_the_limit_counts_what_any_drafter_can_produce(self) -> None:
+        problem = otm.Problem(draft=[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], target=[0.25, 0.25, 0.5], law=otm.Product(2))
+        assert otm.support_limit_upper(problem) == 0.5
+        assert otm.optimal_acceptance(problem) == 0.5
+
     def test_compare_leaves_it_out_unless_asked(self) -> None:
         table = otm.compare(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2], samples=0)
         assert not any(isinstance(row.law, otm.Product) for row in table.rows)
@@ -257,7 +262,9 @@ def test_inclusion_is_what_the_enumeration_says(law: otm.Law) -> None:
     for name, problem in instances.named_problems(law):
         table = enumerate_drafts(law, problem.draft)
         drafted = table.mass @ members(table.tokens, problem.num_tokens)
-        np.testing.assert_allclose(law.inclusion(problem.draft), drafted, atol=rounding(problem.num_tokens, law.k), err_msg=name)
+        np.testing.assert_allclose(
+            law.inclusion(problem.draft), drafted, atol=rounding(problem.num_tokens, law.k), err_msg=name
+        )
         for x in range(problem.num_tokens):
             T = np.arange(problem.num_tokens) != x
             assert law.containment(problem.draft, T) == pytest.approx(1 - drafted[x], abs=rounding(problem.num_tokens, law.k))

@@ -297,6 +297,20 @@ class TestListRace:
         problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
         assert otm.acceptance(ListRace(), problem, by="rule") == pytest.approx(float(wanted), abs=1e-14)
 
+    @settings(max_examples=40)
+    @given(pair=strategies.pairs(max_tokens=4), k=st.integers(2, 3))
+    def test_membership_is_that_of_the_coupling(self, pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+        problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
+        value = otm.acceptance(ListRace(), problem)
+        assert value == pytest.approx(otm.coupling(ListRace(), problem).acceptance, abs=2 * INTEGRATED)
+
+    def test_membership_by_simulation(self) -> None:
+        problem = Problem(draft=TestCouplings.P, target=TestCouplings.Q, law=IID(3))
+        found = simulated_race(TestCouplings.P, TestCouplings.Q, 3, 3, 200_000, np.random.default_rng(40))
+        hits = sum(output in drafts for *drafts, output in found)
+        value = otm.acceptance(ListRace(), problem)
+        assert binom.ppf(FALSE_ALARM / 2, 200_000, value) <= hits <= binom.isf(FALSE_ALARM / 2, 200_000, value)
+
     def test_membership_at_full_vocabulary_lies_between_the_rule_and_the_optimum(self) -> None:
         rng = np.random.default_rng(8)
         p = otm.from_logits(2 * rng.normal(size=20_000))

@@ -68,9 +68,7 @@ class TestGoldRows:
         draft = [F(62, 125), F(17, 125), F(151, 1000), F(1, 125), F(209, 1000)]
         value = F(4440878158613, 5062093092000)
         assert smallest_cut(draft, target, 3) == value
-        problem = otm.Problem(
-            draft=[float(x) for x in draft], target=[float(x) for x in target], law=otm.WithoutReplacement(3)
-        )
+        problem = otm.Problem(draft=[float(x) for x in draft], target=[float(x) for x in target], law=otm.WithoutReplacement(3))
         assert otm.optimal_acceptance(problem) == pytest.approx(float(value), abs=ACCURACY)
         assert otm.optimum(problem).value == pytest.approx(float(value), abs=1e-9)
 
@@ -137,7 +135,7 @@ class TestAgainstEnumeration:
 
 
 def escape_exactly(inside: Sequence[int], outside: int, k: int) -> float:
-    """1 − b for integer masses n_i in T and their integer rest c: ∫ c e^{−ct} Pr(N ≤ k − 1) dt with z = e^{−t} is a sum of c/(c + e).
+    """1 − b for integer masses n_i in T and an integer rest c: ∫ c e^{−ct} Pr(N ≤ k − 1) dt with z = e^{−t} is a sum of c/(c + e).
 
     Pr(N = j) is a polynomial in z with integer coefficients: adding mass n maps f_j to f_j z^n + f_{j−1}(1 − z^n). No quadrature.
     """

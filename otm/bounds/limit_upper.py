@@ -12,7 +12,7 @@ def support_limit_upper(problem: Problem) -> Array:
     α*_k ≤ lim_k α*_k = Q(supp p).
 
     Args:
-        problem: any batch `(..., V)`, any law that draws from one distribution p.
+        problem: any batch `(..., V)`, any law; for different drafters supp p is the union of their supports.
 
     Returns:
         A float, or `(...)` in float64.
@@ -27,4 +27,7 @@ def support_limit_upper(problem: Problem) -> Array:
         xp = namespace(p, q)
         return total(xp.where(p > 0, q, xp.zeros_like(q)))[None]
 
-    return as_scalar_or_array(by_rows(covered, problem.draft, problem.target)[0])
+    draft = problem.draft
+    if draft.ndim > problem.target.ndim:  # different drafters: what any of them can produce
+        draft = namespace(draft).max(draft, axis=-2)
+    return as_scalar_or_array(by_rows(covered, draft, problem.target)[0])

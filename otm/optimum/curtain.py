@@ -47,7 +47,7 @@ def moment(gap: float, width: float, k: int) -> float:
 
 
 def upper_gap(width: float, value: float, k: int) -> float:
-    """Return the gap h above the block of this width whose moment is `value`; the inverse of `moment`, clamped to [0, 1 − width] up to rounding.
+    """Return the gap h above the block of this width whose moment is `value`, within [0, 1 − width] up to rounding.
 
     >>> round(1 - upper_gap(0.5, 0.5, 2), 12)  # the block [1/4, 3/4]
     0.75

@@ -182,7 +182,7 @@ class Scores:
                 )
 
     @functools.cached_property
-    def _table(self) -> tuple[Any, Any, Any]:
+    def table(self) -> tuple[Any, Any, Any]:
         """Where each piece starts as a fraction of its atom; that plus the atom's index; each atom's last piece."""
         before = np.append(0.0, np.cumsum(self.length)[:-1])
         first = np.searchsorted(self.owner, np.arange(len(self.level)))
@@ -202,7 +202,7 @@ class Scores:
 
         One uniform serves twice: first it chooses between the two neighbouring atoms, then, rescaled, the point in the atom.
         """
-        low, key, last = self._table
+        low, key, last = self.table
         atom = self.level.searchsorted(levels, side="right") - 1
         theta = (levels - self.level[atom]) / self.steps[atom]
         upper = uniforms < theta

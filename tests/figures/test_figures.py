@@ -14,11 +14,14 @@ from figures import figure4, figure5
 # 150 points are checked per run; each fails by chance with probability at most 1e-9 / 150.
 FALSE_ALARM = 1e-9 / 150
 
+pytestmark = pytest.mark.xdist_group("figures")  # built once, on one worker
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("figures")
     assert command.main(["--fast", "--seed", "7", "--out", str(folder)]) == 0
+    assert command.main([*command.FURTHER, "--fast", "--seed", "7", "--out", str(folder)]) == 0
     return folder
 
 
@@ -38,7 +41,7 @@ def _check_points(points: list[dict], exact: dict[int, float], samples: int) -> 
         assert point["low"] <= point["mean"] <= point["high"]
 
 
-@pytest.mark.parametrize("name", command.DEFAULT)
+@pytest.mark.parametrize("name", command.DEFAULT + command.FURTHER)
 def test_files_are_written_as_vectors_and_pixels(built: Path, name: str) -> None:
     pdf = (built / f"{name}.pdf").read_bytes()
     assert pdf.startswith(b"%PDF")
@@ -109,3 +112,42 @@ def test_unknown_figure_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
         command.main(["9", "--out", str(tmp_path)])
     assert stopped.value.code == 2
     assert "choose from figure1" in capsys.readouterr().err
+
+
+def test_landscape_holds_every_lossless_scheme_below_its_law_s_optimum(built: Path) -> None:
+    data = _data(built, "landscape")
+    assert len(data["panels"]) == 3
+    for panel in data["panels"]:
+        optima = {(row["law"], row["k"]): row["value"] for row in panel["optima"]}
+        for row in panel["rows"]:
+            # Without replacement values are quadratures, exact to 1e-8.
+            assert row["value"] <= optima[row["law"], row["k"]] + 1e-8, row
+        shown = {row["verifier"] for row in panel["rows"]}
+        lossless = {v.__name__ for v in otm.VERIFIERS if v().lossless} - {"Otm", "SelectThenReject"}
+        assert shown == lossless
+        assert all(optima["WithoutReplacement", k] >= optima["IID", k] - 1e-8 for _, k in optima)
+        for curve in panel["frontier"]:
+            assert np.all(np.diff(curve["value"]) >= -1e-9)
+            if ("IID", curve["k"]) in optima:
+                assert abs(curve["value"][0] - optima["IID", curve["k"]]) < 1e-9  # no budget: the lossless optimum
+
+
+def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built: Path) -> None:
+    data = _data(built, "scores")
+    pieces = sorted(data["pieces"], key=lambda piece: piece["left"])
+    ends = np.cumsum([piece["length"] for piece in pieces])
+    np.testing.assert_allclose([piece["left"] for piece in pieces], np.concatenate([[0], ends[:-1]]), atol=1e-12)
+    assert abs(ends[-1] - 1) < 1e-12
+    assert abs(np.minimum(data["selection"], data["target"]).sum() - data["optimum"]) < 1e-12
+    hits = round(data["accepted_share"] * data["samples"])
+    assert binom.cdf(hits, data["samples"], data["optimum"]) > FALSE_ALARM / 2
+    assert binom.sf(hits - 1, data["samples"], data["optimum"]) > FALSE_ALARM / 2
+
+
+def test_bracket_holds_the_optimum_and_narrows(built: Path) -> None:
+    data = _data(built, "bracket")
+    for series in data["series"]:
+        lost, above = np.array(series["lost"]), np.array(series["above"])
+        assert lost.min() > -1e-12
+        assert above.min() > -1e-12
+        assert np.all(np.median(lost, axis=1)[1:] < np.median(lost, axis=1)[:-1])
