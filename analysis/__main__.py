@@ -33,17 +33,18 @@ def compare(
     top_p: Annotated[float | None, typer.Option(help="Nucleus mass of both models.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     samples: Annotated[int, typer.Option(min=0, help="Monte Carlo draws per row; 0 for none.")] = 2_000,
-    seed: Annotated[int, typer.Option(help="Seed of the Monte Carlo draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the Monte Carlo draws.")] = 0,
     plot: Annotated[Path, typer.Option(help="Where to write the plot (.png, .pdf or .svg).")] = Path("comparison.png"),
     trust_remote_code: Annotated[bool, typer.Option(help="Run Python files that come with a model.")] = False,
 ) -> None:
     """Compare every scheme on both models' next-token distributions after a prompt."""
     import numpy as np
 
-    from analysis.comparison import compare_prompt, plot_comparison
+    from analysis.comparison import check_plot, compare_prompt, plot_comparison
     from analysis.models import load_pair
 
     ks = _integers(k)
+    check_plot(plot)
     pair = load_pair(draft=draft, target=target, device=device, trust_remote_code=trust_remote_code)
     result = compare_prompt(
         pair, prompt, k=ks, temperature=temperature, top_p=top_p, samples=samples, rng=np.random.default_rng(seed)
@@ -99,9 +100,12 @@ def capture(
 
 def _integers(text: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")]
+        ks = [int(part) for part in text.split(",")]
     except ValueError as error:
         raise AnalysisError(f"k must be integers separated by commas, such as 1,2,4; got {text!r}. Write them so.") from error
+    if min(ks) < 1:
+        raise AnalysisError(f"k must be at least 1; got {text!r}. Drop the others.")
+    return ks
 
 
 def main() -> int:

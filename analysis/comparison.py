@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
+from analysis.errors import AnalysisError
 from analysis.models import Pair, probabilities, to_numpy
 
 
@@ -40,14 +41,23 @@ def compare_prompt(
     """
     logits = pair.next_logits(pair.encode(prompt))
     draft, target = (to_numpy(probabilities(row, temperature=temperature, top_p=top_p)) for row in logits)
-    table = otm.compare(draft=draft, target=target, verifiers=_reaching_full_vocabulary(), k=k, samples=samples, rng=rng)
+    table = otm.compare(draft=draft, target=target, verifiers=_reaching_full_vocabulary(k), k=k, samples=samples, rng=rng)
     table = dataclasses.replace(table, left_out=())  # which law each verifier takes is no news to a reader of this table
     return PromptComparison(prompt=prompt, draft=draft, target=target, table=table, likely=_likely(pair, draft, target))
 
 
-def _reaching_full_vocabulary() -> list[otm.Verifier]:
-    """Return every verifier with default parameters but those that enumerate all draft sequences."""
-    return [make() for make in otm.VERIFIERS if make not in (otm.Otm, otm.SelectThenReject)]
+def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
+    """Return the verifiers, default parameters, that apply to some law at some k and do not enumerate all draft sequences."""
+    made = [make() for make in otm.VERIFIERS if make not in (otm.Otm, otm.SelectThenReject)]
+    return [v for v in made if any(v.supports(law(k)) for law in otm.LAWS if law is not otm.Product for k in ks)]
+
+
+def check_plot(path: Path) -> None:
+    """Raise `AnalysisError`, before anything is computed, unless a plot can be written to this path."""
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise AnalysisError(f"A plot is written as .png, .pdf or .svg; got {path.name!r}. Change the suffix.")
+    if not path.absolute().parent.is_dir():
+        raise AnalysisError(f"A plot needs an existing folder; {path.absolute().parent} is none. Create it first.")
 
 
 def _likely(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 from benchmarks.timing import machine
 
 RESULTS = Path(__file__).parent / "results"
-SUITES = ("core", "optimal")
+SUITES = ("core", "optimal", "device")
+_NEEDS = {"device": "torch"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,6 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"there is no suite {', '.join(unknown)}; choose from {', '.join(SUITES)}")
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.names or SUITES:
+        if name in _NEEDS and importlib.util.find_spec(_NEEDS[name]) is None:
+            print(f"{name}: skipped, {_NEEDS[name]} is not installed")
+            continue
         module = importlib.import_module(f"benchmarks.{name}")
         record = {"machine": machine(), "rows": module.run(seconds=options.seconds)}
         (options.out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

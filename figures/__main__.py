@@ -37,7 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
         names = [_resolve(name) for name in options.names] or list(DEFAULT)
     except ValueError as error:
         parser.error(str(error))
-    options.out.mkdir(parents=True, exist_ok=True)
+    if options.seed < 0:
+        parser.error(f"the seed must not be negative; got {options.seed}")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out must be a folder that can be written: {error}")
     bar = tqdm(names, unit="figure", disable=not sys.stderr.isatty())
     for name in bar:
         bar.set_description(name)

@@ -51,7 +51,7 @@ def draw(data: dict[str, Any]) -> Figure:
         style.points(axes, series["sampled_q"], series["points"], colour=colour)
         style.points(axes, series["sampled_q"], series["kseq_points"], colour=colour, marker="s")
     axes.axvline(DRAFT, color="#999999", lw=0.9, ls=":")
-    axes.annotate("q = p", (DRAFT, 0.5), xytext=(4, 0), textcoords="offset points", fontsize=8, color="#555555")
+    axes.annotate("q = 0.25 = p", (DRAFT, 0.5), xytext=(4, 0), textcoords="offset points", fontsize=8, color="#555555")
     axes.set_xlabel("q, where the target is Ber(q)")
     axes.set_title(f"p = Ber({DRAFT:g})", fontsize=10)
     style.probability_axis(axes, low=0.2)

@@ -89,14 +89,15 @@ def draw(data: dict[str, Any]) -> Figure:
         )
         text = _visible(data["texts"][str(prefix[-1])]) + (f"  ×{count}" if count > 1 else "")
         _label(axes, len(prefix), height[prefix], text, colour=colour, weight="bold" if on_path else "normal")
-    top = max(height.values()) + 0.9
+    top = max(height.values()) + 0.8
     for level, survivors in enumerate(data["survivors"]):
-        axes.text(level + 1, top, f"|S| = {len(survivors)}", ha="center", fontsize=10, color="#222222")
+        axes.text(level + 1, top, f"round {level + 1}\n|S| = {len(survivors)}", ha="center", fontsize=10, color="#222222")
     axes.set_xlim(-0.75, LENGTH + 0.6)
-    axes.set_ylim(min(height.values()) - 0.6, top + 0.5)
+    axes.set_ylim(min(height.values()) - 0.6, top + 0.9)
+    axes.set_title(f"Draft selection: K = {len(drafts)} draft sequences of L = {LENGTH} tokens", fontsize=11)
     canvas.supxlabel(
-        f"blue: accepted ({data['accepted']} tokens) · orange, dashed: the token drawn instead in the last round · "
-        f"shipped pair, {data['processing']}, K-SEQ",
+        f"|S|: drafts alive · ×n: n drafts share this prefix · blue: accepted ({data['accepted']} tokens) · "
+        f"orange: drawn instead in the last round · shipped pair, {data['processing']}, K-SEQ",
         fontsize=7.5,
         color="#555555",
     )

@@ -78,7 +78,7 @@ def _distributions(axes: Any, data: dict[str, Any]) -> None:
     axes.barh(height - 0.2, np.array(data["draft"])[order], 0.4, color=style.PALETTE[4], label="draft p′")
     axes.set_yticks(height, [_visible(data["tokens"][i]) for i in order], fontsize=8, family="DejaVu Sans Mono")
     axes.set_xlabel("probability")
-    axes.set_title("union of the top-10 sets", fontsize=9)
+    axes.set_title("p′ and q′: union of both top-10 sets,\nrenormalised", fontsize=9)
     axes.grid(axis="y", visible=False)
     axes.legend(loc="lower right", fontsize=8)
 

@@ -86,8 +86,8 @@ from otm.verifiers import (
     TypicalAcceptance,
     Verifier,
 )
+from otm.verifiers._rejection_without_replacement import rao_blackwell_acceptance
 from otm.verifiers.kseq import gamma_star
-from otm.verifiers.recursive_rejection_without_replacement import rao_blackwell_acceptance
 from otm.verifiers.select_then_reject import selection_with_law
 
 __all__ = [

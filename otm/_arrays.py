@@ -19,7 +19,7 @@ Array = Any
 
 # Rows are processed in chunks of at most this many elements, so that temporaries stay in cache and peak extra memory is
 # bounded by a few chunks, not by a few copies of the input.
-CHUNK_ELEMENTS = 1 << 21
+CHUNK_ELEMENTS = 1 << 19
 
 quiet: Callable[[], contextlib.AbstractContextManager[object]] = lambda: np.errstate(  # noqa: E731
     divide="ignore", invalid="ignore", over="ignore", under="ignore"

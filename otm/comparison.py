@@ -14,7 +14,7 @@ from otm.distortion import Distortion, distortion
 from otm.drafts import LAWS, Law, Product
 from otm.errors import InvalidParameter, TooLarge
 from otm.montecarlo import estimate
-from otm.pmf import check_count
+from otm.pmf import check_count, check_rng
 from otm.problem import Problem
 from otm.results import Estimate
 from otm.schemes import acceptance, check_ks, optimal_acceptance
@@ -22,6 +22,7 @@ from otm.verifiers import VERIFIERS, KSeq, ListRace, Otm, Race, SelectThenReject
 from otm.verifiers.base import require_support
 
 DEFAULT_SAMPLES = 20_000
+_MOST_SEQUENCES_BY_DEFAULT = 4_096
 
 _HEADER = ("k", "drafts", "verifier", "acceptance", "optimum", "gap", "proven ≥", "TV", "KL (nats)", "Monte Carlo (95 %)")
 _TEXT_COLUMNS = ("drafts", "verifier", "Monte Carlo (95 %)")
@@ -92,7 +93,7 @@ class Comparison:
             spaced.append(line)
             previous = row.law.k
         notes = [_LOSSY_NOTE] if lossy else []
-        notes += sorted({f"— {_call(row.verifier)}, {row.law!r}: {row.note}" for row in self.rows if row.note})
+        notes += _merged_notes(self.rows)
         return "\n".join([*spaced, *([""] if notes or self.left_out else []), *notes, *self.left_out])
 
     def records(self) -> list[dict[str, object]]:
@@ -132,7 +133,8 @@ def compare(
 
     Args:
         draft, target: probabilities `(V,)`.
-        verifiers: which ones; None takes every verifier with default parameters and leaves out unsupported pairs.
+        verifiers: which ones; None takes every verifier with default parameters, leaves out unsupported pairs, and beyond 4,096
+            draft sequences also those that solve a linear program, whose value is the optimum.
         laws: draft law classes; None takes every law that draws from one distribution (all but `Product`).
         k: numbers of drafts.
         samples: Monte Carlo draws per row; 0 leaves that column out.
@@ -146,7 +148,7 @@ def compare(
         Unsupported: if both `verifiers` and `laws` are named and a pair does not fit for any k.
         InvalidParameter, InvalidDistribution, ShapeMismatch: on bad input.
 
-    Cost: per row, one exact acceptance and `samples` draws.
+    Cost: per row, one exact acceptance (see each verifier) and `samples` draws; races draw V exponentials each.
 
     >>> table = compare(draft=[0.75, 0.25], target=[0.5, 0.5], verifiers=[otm.KSeq()], k=[2], samples=0)
     >>> table.rows[0].gap.__round__(6)
@@ -155,9 +157,9 @@ def compare(
     counts = check_ks(k)
     if samples:
         check_count(samples, name="samples")
-    generator = np.random.default_rng() if rng is None else rng
-    chosen_verifiers = [make() for make in VERIFIERS] if verifiers is None else list(verifiers)
-    chosen_laws = [law for law in LAWS if law is not Product] if laws is None else list(laws)
+    generator = np.random.default_rng() if rng is None else check_rng(rng)
+    chosen_verifiers = [make() for make in VERIFIERS] if verifiers is None else _instances(verifiers)
+    chosen_laws = [law for law in LAWS if law is not Product] if laws is None else _classes(laws)
     if not chosen_verifiers or not chosen_laws:
         raise InvalidParameter("compare needs at least one verifier and one law; one list is empty. Leave it out for all.")
     if verifiers is not None:
@@ -174,12 +176,38 @@ def compare(
                 skipped.add(f"left out: {make(count)!r}: {error}")
                 continue
             best = _optimum_or_none(here)
+            enumerable = here.law.num_sequences(problem.num_tokens) <= _MOST_SEQUENCES_BY_DEFAULT
             for verifier in chosen_verifiers:
-                if verifier.supports(here.law):
+                if verifiers is None and isinstance(verifier, Otm | SelectThenReject) and not enumerable:
+                    skipped.add(
+                        f"left out beyond {_MOST_SEQUENCES_BY_DEFAULT:,} draft sequences: {_call(verifier)}, whose value is the "
+                        "optimum column; name it in verifiers= to run its program"
+                    )
+                elif verifier.supports(here.law):
                     rows.append(_row(verifier, here, best, samples, generator))
-                else:
-                    skipped.add(f"left out: {verifier!r} does not verify drafts of {here.law!r}")
-    return Comparison(rows=tuple(rows), left_out=() if verifiers is None else tuple(sorted(skipped)))
+                elif verifiers is None:
+                    skipped.add(
+                        "left out: pairs of verifier and draft law that do not fit each other (README, table of schemes)"
+                    )
+                elif laws is not None:
+                    skipped.add(f"left out: {_call(verifier)} does not verify drafts of {here.law!r}")
+    return Comparison(rows=tuple(rows), left_out=tuple(sorted(skipped)))
+
+
+def _instances(verifiers: object) -> list[Verifier]:
+    """Return the verifiers that the caller names, or raise `InvalidParameter` for a class or a bare verifier."""
+    if isinstance(verifiers, Sequence) and all(isinstance(verifier, Verifier) for verifier in verifiers):
+        return list(verifiers)
+    raise InvalidParameter(f"verifiers must be a list of verifiers such as [otm.KSeq()]; got {verifiers!r}. Pass instances.")
+
+
+def _classes(laws: object) -> list[type[Law]]:
+    """Return the draft laws that the caller names, or raise `InvalidParameter` for an instance or a bare class."""
+    if isinstance(laws, Sequence) and all(isinstance(law, type) and issubclass(law, Law) for law in laws):
+        return list(laws)
+    raise InvalidParameter(
+        f"laws must be a list of draft law classes such as [otm.IID], with the number of drafts in k=; got {laws!r}. Pass these."
+    )
 
 
 def _row(verifier: Verifier, problem: Problem, best: float | None, samples: int, rng: np.random.Generator) -> ComparisonRow:
@@ -231,6 +259,15 @@ def _require_some_pair(
             require_support(verifier, laws[fits.index(False)](counts[0]))
 
 
+def _merged_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Return one line per scheme and reason, with the numbers of drafts that it concerns."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        if row.note:
+            found.setdefault((_call(row.verifier), type(row.law).__name__, row.note), []).append(str(row.law.k))
+    return [f"— {verifier}, {law}, k = {', '.join(ks)}: {note}" for (verifier, law, note), ks in found.items()]
+
+
 def _cells(row: ComparisonRow) -> tuple[str, ...]:
     def number(value: float | None) -> str:
         return "—" if value is None else f"{value:.6f}"
@@ -238,7 +275,7 @@ def _cells(row: ComparisonRow) -> tuple[str, ...]:
     return (
         str(row.law.k),
         repr(row.law),
-        _call(row.verifier),
+        _call(row.verifier) + ("" if row.verifier.lossless else " lossy"),
         number(row.exact),
         number(row.optimum),
         number(row.gap),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, gather, namespace, quiet, total
 from otm.errors import InvalidDistribution, InvalidParameter
-from otm.pmf import check_count, check_real, from_sequence
+from otm.pmf import check_count, check_real, check_rng, from_sequence
 
 
 def uniform(num_tokens: int, *, vocabulary: int | None = None) -> NDArray[np.float64]:
@@ -102,6 +102,7 @@ def dirichlet(
     """
     size = check_count(num_tokens, name="num_tokens")
     alpha = check_real(concentration, name="concentration", low=0.0, high=1e300, open_low=True)
+    check_rng(rng)
     shape = (size,) if rows is None else (check_count(rows, name="rows"), size)
     # In the log domain: with concentrations of 1e-3 plain gamma variates underflow to a row of zeros.
     # G(a) = G(a + 1)·U^{1/a} in law.

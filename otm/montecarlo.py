@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from otm.errors import InvalidParameter
-from otm.pmf import check_count, check_real
+from otm.pmf import check_count, check_real, check_rng
 from otm.problem import Problem
 from otm.results import Definition, Estimate
 from otm.schemes import prepare, run
@@ -54,6 +54,7 @@ def estimate(
     if level == 1.0:
         raise InvalidParameter("confidence must be below 1: an interval that is never wrong is [0, 1]. Pass 0.95, say.")
     definition = check_definition(by)
+    check_rng(rng)
     hits = count_accepted(prepare(verifier, problem), count, rng, definition)
     interval: Any = binomtest(hits, count).proportion_ci(confidence_level=level, method="exact")
     return Estimate(

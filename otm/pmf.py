@@ -16,6 +16,7 @@ from otm._arrays import Array, namespace, quiet, total
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 
 SUM_TOLERANCE_FLOAT64 = 1e-9
+_LARGEST_COUNT = 2**53
 SUM_TOLERANCE_FLOAT32 = 3e-5  # a float32 softmax over 128,256 tokens misses 1 by up to 7e-6
 
 
@@ -106,8 +107,14 @@ def normalise(values: object) -> Array:
 
 def _as_real_array(values: object, name: str) -> Array:
     array: Array = values if array_api_compat.is_array_api_obj(values) else from_sequence(values, name)
-    if array_api_compat.is_torch_array(array) and array.requires_grad:
-        array = array.detach()  # values only: the scans overwrite their arrays, so gradients are not tracked
+    array = _plain_numpy(array, name) if isinstance(array, np.ndarray) else array
+    if array_api_compat.is_torch_array(array):
+        if "strided" not in str(array.layout) or array.device.type == "meta":
+            raise InvalidDistribution(
+                f"{name} must be a dense tensor with data; its layout is {array.layout} on {array.device}. Call .to_dense()."
+            )
+        if array.requires_grad:
+            array = array.detach()  # values only: the scans overwrite their arrays, so gradients are not tracked
     xp = namespace(array)
     dtype = str(array.dtype).removeprefix("torch.")
     if dtype in ("float16", "bfloat16"):
@@ -132,13 +139,24 @@ def _as_real_array(values: object, name: str) -> Array:
     return array
 
 
+def _plain_numpy(array: Any, name: str) -> Any:
+    """Return a plain, native-endian ndarray: subclasses may redefine what a sum or a comparison means."""
+    if isinstance(array, np.ma.MaskedArray):
+        if np.ma.getmaskarray(array).any():
+            raise InvalidDistribution(f"{name} must not be masked; {int(array.mask.sum())} entries are. Call array.filled(0).")
+        array = array.data
+    if array.dtype == object:
+        return from_sequence(array.tolist(), name)
+    return np.asarray(array).astype(array.dtype.newbyteorder("="), copy=False)
+
+
 def from_sequence(values: object, name: str) -> Array:
     """Convert a nested sequence to a NumPy array of real numbers, or raise `InvalidDistribution`."""
     try:
         array = np.asarray(values)
         if array.dtype == object:
             array = array.astype(np.float64)  # fractions and decimals, if they convert
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidDistribution(
             f"{name} must be an array of real numbers, rectangular; {type(values).__name__} does not convert ({error})."
             " Pass an array (..., V)."
@@ -213,7 +231,20 @@ def check_count(value: object, *, name: str, minimum: int = 1) -> int:
         raise InvalidParameter(
             f"{name} must be an integer of at least {minimum}; got {value!r}. Pass {name}={minimum} or more."
         )
+    if int(value) > _LARGEST_COUNT:
+        raise InvalidParameter(f"{name} must be at most 2^53, where floats stop counting; got a larger integer. Pass fewer.")
     return int(value)
+
+
+def check_rng(rng: object) -> np.random.Generator:
+    """Return `rng` if it is a NumPy generator, or raise `InvalidParameter`: nothing seeds inside the package.
+
+    >>> check_rng(np.random.default_rng(0)).random() < 1
+    True
+    """
+    if not isinstance(rng, np.random.Generator):
+        raise InvalidParameter(f"rng must be a numpy.random.Generator; got {rng!r}. Pass np.random.default_rng(0), say.")
+    return rng
 
 
 def check_real(value: Any, *, name: str, low: float, high: float = float("inf"), open_low: bool = False) -> float:
@@ -227,7 +258,7 @@ def check_real(value: Any, *, name: str, low: float, high: float = float("inf"),
         if isinstance(value, str | bytes):
             raise TypeError(f"{type(value).__name__} is not a number")
         number = float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidParameter(f"{name} must be a number in {interval}; got {value!r}. Pass a float.") from error
     if isinstance(value, bool | np.bool_) or not (low <= number <= high) or (open_low and number == low):
         raise InvalidParameter(f"{name} must lie in {interval}; got {value!r}. Choose a value inside.")

@@ -11,7 +11,7 @@ from otm.errors import InvalidParameter, ShapeMismatch
 from otm.pmf import as_pmf
 
 
-@dataclasses.dataclass(frozen=True, eq=False, init=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
 class Problem:
     """Draft law, draft distribution and target distribution, validated once.
 
@@ -27,7 +27,7 @@ class Problem:
         ShapeMismatch: if the vocabularies differ, leading axes do not broadcast, or the array kinds differ.
         InvalidParameter: if `law` is not a draft law, or asks for more drafts than it can give.
 
-    Cost: O(V) per row.
+    Cost: O(V) per row. An array whose rows sum to exactly 1 is kept, not copied: do not overwrite it while the problem is in use.
 
     >>> problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> problem.num_tokens, problem.law
@@ -46,6 +46,10 @@ class Problem:
         object.__setattr__(self, "draft", p)
         object.__setattr__(self, "target", q)
         object.__setattr__(self, "law", law)
+
+    def __repr__(self) -> str:
+        shape = ", ".join(str(n) for n in (*self.batch_shape, self.num_tokens))
+        return f"Problem(shape=({shape}), dtype={str(self.target.dtype).removeprefix('torch.')}, law={self.law!r})"
 
     @property
     def num_tokens(self) -> int:

@@ -16,7 +16,7 @@ Definition = Literal["membership", "rule"]
 """Which acceptance: the output is among the drafts (SpecTr's definition), or the rule said "accept"."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Coupling:
     """A joint law of (drafts, output): row i is the draft sequence `drafts[i]`, column y an output token.
 
@@ -27,6 +27,10 @@ class Coupling:
 
     drafts: NDArray[np.int64]
     joint: sp.csr_array
+
+    def __repr__(self) -> str:
+        rows, columns = self.joint.shape
+        return f"Coupling({rows} draft sequences × {columns} tokens, acceptance={self.acceptance:.6g})"
 
     @property
     def draft_marginal(self) -> NDArray[np.float64]:
@@ -46,7 +50,7 @@ class Coupling:
         return float(np.sum(entries.data[hits]))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Optimum:
     """The optimal acceptance between two certificates, each evaluated without the solver that proposed it.
 
@@ -69,6 +73,9 @@ class Optimum:
     drafts: DraftTable
     target: NDArray[np.float64]
     method: str
+
+    def __repr__(self) -> str:
+        return f"Optimum(value={self.value:.12g}, gap={self.gap:.2g}, sets={len(self.sets.mass)}, method={self.method!r})"
 
     @property
     def value(self) -> float:
@@ -113,13 +120,17 @@ def _north_west_corner(rows: NDArray[np.float64], columns: NDArray[np.float64]) 
     return sp.csr_array(sp.coo_array((lengths, (row, column)), shape=shape))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Samples:
     """Draws of a scheme: drafts `(n, k)`, output `(n,)`, and whether the rule accepted a draft `(n,)`."""
 
     drafts: NDArray[np.int64]
     output: NDArray[np.int64]
     accepted: NDArray[np.bool_]
+
+    def __repr__(self) -> str:
+        n, k = self.drafts.shape
+        return f"Samples(size={n}, k={k}, accepted={self.accepted.mean():.4g}, member={self.member.mean():.4g})"
 
     @property
     def member(self) -> NDArray[np.bool_]:

@@ -9,10 +9,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from otm._arrays import Array, as_scalar_or_array, namespace
-from otm.drafts.base import enumerate_drafts
+from otm.drafts.base import Law, enumerate_drafts
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
-from otm.pmf import check_count
+from otm.pmf import check_count, check_rng
 from otm.problem import Problem
 from otm.results import Coupling, Definition, Samples
 from otm.verifiers.base import Conditional, Rule, Shared, Verifier, check_definition, check_drafts, require_support
@@ -40,7 +40,8 @@ def optimal_acceptance(problem: Problem) -> Array:
     >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     0.9375
     """
-    return as_scalar_or_array(problem.law.optimal_values(problem.draft, problem.target, [problem.law.k])[0])
+    law = _law_of(problem)
+    return as_scalar_or_array(law.optimal_values(problem.draft, problem.target, [law.k])[0])
 
 
 def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
@@ -61,7 +62,7 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
     >>> optimal_acceptance_curve(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]).tolist()
     [0.75, 0.9375]
     """
-    return problem.law.optimal_values(problem.draft, problem.target, check_ks(k))
+    return _law_of(problem).optimal_values(problem.draft, problem.target, check_ks(k))
 
 
 def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
@@ -104,7 +105,7 @@ def prepare(verifier: Verifier, problem: Problem) -> Rule:
     >>> prepare(KSeq(), Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2))).gamma
     1.0
     """
-    require_support(verifier, problem.law)
+    require_support(verifier, _law_of(problem))
     return verifier.prepare(problem.single(purpose=f"Preparing {verifier!r}"))
 
 
@@ -132,7 +133,7 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
     >>> acceptance(RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     0.8125
     """
-    require_support(verifier, problem.law)
+    require_support(verifier, _law_of(problem))
     return as_scalar_or_array(verifier.acceptance(problem, check_definition(by)))
 
 
@@ -262,7 +263,7 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
     >>> bool(draws.accepted.all())
     True
     """
-    return run(prepare(verifier, problem), size=check_count(size, name="size"), rng=rng)
+    return run(prepare(verifier, problem), size=check_count(size, name="size"), rng=check_rng(rng))
 
 
 def run(rule: Rule, *, size: int, rng: np.random.Generator) -> Samples:
@@ -270,6 +271,15 @@ def run(rule: Rule, *, size: int, rng: np.random.Generator) -> Samples:
     drafts, state = rule.draw(rng.random((size, rule.num_draft_uniforms)))
     output, accepted = rule.verify(drafts, rng.random((size, rule.num_uniforms)), state)
     return Samples(drafts=drafts, output=output, accepted=accepted)
+
+
+def _law_of(problem: object) -> Law:
+    """Return the problem's law, or raise `InvalidParameter` if this is no problem (arguments swapped, say)."""
+    if isinstance(problem, Problem):
+        return problem.law
+    raise InvalidParameter(
+        f"A problem must be an otm.Problem; got {problem!r}. Build one from draft=, target=, law=; it comes after the verifier."
+    )
 
 
 def check_ks(k: Iterable[int]) -> list[int]:

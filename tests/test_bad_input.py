@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -598,3 +599,87 @@ class TestWhatIsAccepted:
         narrow = Problem(draft=np.float32([0.3, 0.7]), target=np.float32([0.6, 0.4]), law=IID(1)).single(purpose="a test")
         assert narrow.draft.dtype == np.float64
         assert narrow.draft.sum() == pytest.approx(1.0, abs=1e-16)
+
+
+class TestWhatLooksLikeInputButIsNot:
+    """Found by trying: each used to be a bare traceback, or a wrong number."""
+
+    @pytest.mark.parametrize("rng", [0, None, np.random.RandomState(0), np.random])
+    def test_rng_must_be_a_generator(self, rng: object) -> None:
+        for call in (
+            lambda: otm.sample(KSeq(), PROBLEM, size=3, rng=rng),
+            lambda: otm.estimate(KSeq(), PROBLEM, samples=3, rng=rng),
+            lambda: otm.dirichlet(3, rng=rng),
+        ):
+            with pytest.raises(otm.InvalidParameter, match=r"numpy\.random\.Generator.*default_rng"):
+                call()
+
+    @pytest.mark.parametrize("verifier", [KSeq, None, "KSeq", IID(2)])
+    def test_verifier_must_be_an_instance(self, verifier: object) -> None:
+        with pytest.raises(otm.InvalidParameter, match="instance"):
+            otm.acceptance(verifier, PROBLEM)
+
+    @pytest.mark.parametrize("problem", [None, ([0.5, 0.5], [0.5, 0.5]), KSeq()])
+    def test_problem_must_be_a_problem(self, problem: object) -> None:
+        for call in (
+            lambda: otm.acceptance(KSeq(), problem),
+            lambda: otm.optimal_acceptance(problem),
+            lambda: otm.optimum(problem),
+            lambda: otm.prepare(KSeq(), problem),
+        ):
+            with pytest.raises(otm.InvalidParameter, match=r"must be an otm\.Problem"):
+                call()
+
+    @pytest.mark.parametrize("named", [KSeq(), [KSeq], "a"])
+    def test_compare_wants_a_list_of_verifiers(self, named: object) -> None:
+        with pytest.raises(otm.InvalidParameter, match="list of verifiers"):
+            otm.compare(draft=[1.0], target=[1.0], verifiers=named)
+
+    @pytest.mark.parametrize("named", [IID, [IID(2)], "IID"])
+    def test_compare_wants_a_list_of_law_classes(self, named: object) -> None:
+        with pytest.raises(otm.InvalidParameter, match="classes"):
+            otm.compare(draft=[1.0], target=[1.0], laws=named)
+
+    def test_masked_entries(self) -> None:
+        masked = np.ma.array([0.5, 0.3, 0.2, 0.7], mask=[0, 0, 0, 1])
+        with pytest.raises(otm.InvalidDistribution, match=r"masked; 1 entries.*filled"):
+            Problem(draft=masked, target=[0.25] * 4, law=IID(2))
+        whole = np.ma.array([0.5, 0.5])
+        assert type(Problem(draft=whole, target=whole, law=IID(2)).draft) is np.ndarray
+
+    def test_byte_order_is_not_a_precision(self) -> None:
+        swapped = np.array([0.5, 0.3, 0.2], dtype=">f4")
+        assert Problem(draft=swapped, target=swapped, law=IID(2)).draft.dtype == np.float32
+
+    def test_arrays_of_fractions_are_read_like_lists(self) -> None:
+        thirds = [Fraction(1, 3)] * 3
+        assert otm.optimal_acceptance(Problem(draft=np.array(thirds, dtype=object), target=thirds, law=IID(2))) == 1.0
+
+    def test_sparse_and_meta_tensors(self) -> None:
+        import torch
+
+        for tensor in (torch.tensor([1.0, 0.0]).to_sparse(), torch.zeros(2, device="meta")):
+            with pytest.raises(otm.InvalidDistribution, match="dense"):
+                Problem(draft=tensor, target=tensor, law=IID(1))
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            pytest.param(lambda: otm.optimal_acceptance_curve(PROBLEM, k=[10**400]), id="k"),
+            pytest.param(lambda: otm.Mentored(10**400), id="kl"),
+            pytest.param(lambda: otm.from_logits([0.0, 1.0], temperature=10**400), id="temperature"),
+            pytest.param(lambda: otm.Optimal(bins=10**12), id="bins"),
+            pytest.param(lambda: otm.optimal_bracket(PROBLEM, bins=10**12), id="bracket"),
+            pytest.param(lambda: otm.kernel(KSeq(), PROBLEM, [[0], [0, 1]]), id="ragged drafts"),
+            pytest.param(lambda: otm.spectr_upper(PROBLEM, subset=[[0], [0, 1]]), id="ragged subset"),
+            pytest.param(lambda: otm.acceptance(KSeq(), PROBLEM, by=np.array([1, 2])), id="by"),
+            pytest.param(lambda: otm.optimum(PROBLEM, method=np.array([1, 2])), id="method"),
+        ],
+    )
+    def test_huge_or_ragged_arguments(self, call: Callable[[], object]) -> None:
+        with pytest.raises(otm.InvalidParameter):
+            call()
+
+    def test_parameters_are_stored_as_plain_floats(self) -> None:
+        assert type(otm.Fuzzy(Fraction(1, 10)).threshold) is float
+        assert hash(KSeq(np.float64(3))) == hash(KSeq(3.0))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import otm
 from otm._arrays import inverse_cdf
 from otm.drafts.base import PAD, enumerate_drafts
-from otm.verifiers import recursive_rejection_without_replacement as wor
+from otm.verifiers import _rejection_without_replacement as wor
 from otm.verifiers.base import enumerated_acceptance
 from tests import exact, strategies
 from tests.test_calibrated import SAMPLES, alarms, joint_law, power, tabulate

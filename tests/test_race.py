@@ -344,3 +344,19 @@ class TestProtocol:
         ]
         assert not ListRace().supports(WithoutReplacement(2))
         assert not MinHash().supports(IID(2))
+
+
+def test_coupling_of_masses_far_apart_keeps_the_target_and_its_own_value() -> None:
+    """Likelihood ratios of 1e250 and 1e252 are two joining times, not one."""
+    target = np.array([3, 2, 3, 3]) / 11
+    problem = Problem(draft=[1, 1e-250, 1e-251, 1e-252], target=target, law=otm.WithoutReplacement(2))
+    joint = otm.coupling(otm.Race(), problem)
+    assert joint.acceptance == pytest.approx(otm.acceptance(otm.Race(), problem), abs=1e-9)
+    assert joint.acceptance <= otm.optimal_acceptance(problem) + 1e-9
+    np.testing.assert_allclose(joint.output_marginal, target, atol=1e-9)
+
+
+def test_coupling_beyond_double_precision_says_so() -> None:
+    problem = Problem(draft=[1, 1e-306, 1e-307], target=[0.2, 0.4, 0.4], law=otm.WithoutReplacement(2))
+    with pytest.raises(otm.TooLarge, match=r"otm\.acceptance"):
+        otm.coupling(otm.Race(), problem)

@@ -76,7 +76,10 @@ def spectr_minimum_upper(problem: Problem) -> float:
 
 def as_mask(subset: object, num_tokens: int) -> NDArray[np.bool_]:
     """Return a token set given as a mask `(V,)` or as tokens, as a mask."""
-    array = np.asarray(subset)
+    try:
+        array = np.asarray(subset)
+    except ValueError:
+        array = np.empty((1, 1))  # ragged: fails the check below
     if array.dtype == bool and array.shape == (num_tokens,):
         return array
     tokens = array.reshape(-1).astype(np.int64) if array.size == 0 or array.dtype.kind in "iu" else None

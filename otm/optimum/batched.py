@@ -11,7 +11,8 @@ splits that work by size:
 
 **Lossless.** The selected draft has the law s(y) = p(y)·a_b, with a_b what the pieces of bin b achieve; the accept step min(1, q/s)
 and the residual (q − s)₊ use the token's own q and this s. That is exact for any bins, so rounding at the edge of a bin, which
-differs between devices, costs no exactness.
+differs between devices, costs no exactness; nor does CUDA's summing the masses of the bins in no fixed order, which lets two runs
+differ by rounding.
 
 **float32.** Rows are widened to float64 and rescaled to sum to 1 before anything is computed, so drafts from the rescaled p give
 an output with the law of the rescaled q to 1e-12. If the drafts come from float64 distributions and their float32 copies are what
@@ -59,9 +60,9 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
         Unsupported: for other verifiers, for `Optimal()` without bins, and for laws other than `IID`.
         SolverFailure: if a row's score pieces fail a self-check; the message names the row.
 
-    Cost: O(V) per row on the device, twelve passes and no sort; about 0.3 ms per row on the host at 4,096 bins; 32 bytes per bin
-    and row travel. Peak extra memory: below 4 times the input from four rows on. Accuracy: output law and acceptance to 1e-12 of
-    the rows as given; float32 as the module's docstring derives.
+    Cost: O(V) per row on the device, some fifteen passes and no sort; about 0.3 ms per row on the host at 4,096 bins; 32 bytes
+    per bin and row travel. Peak extra memory: below 4 times the input from four rows on. Accuracy: output law and acceptance to
+    1e-12 of the rows as given; float32 as the module's docstring derives.
     Reference: docs/theory.md, "The binned form".
 
     >>> rows = otm.Problem(draft=[[0.75, 0.25], [0.5, 0.5]], target=[[0.5, 0.5], [0.5, 0.5]], law=otm.IID(2))
@@ -78,13 +79,16 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
     rows = _Rows.of(problem)
     xp, bins = namespace(rows.draft), verifier.bins
     index = xp.empty(rows.draft.shape, dtype=xp.int16 if bins <= 1 << 15 else xp.int32, device=rows.draft.device)
-    built: list[TokenScores] = []
+    masses = []
     for chunk in rows.chunks():
         p, q = rows.wide(chunk)
         cells = bin_tokens(p, q, bins, problem.law.k)
         index[chunk, :] = xp.astype(cells.index, index.dtype)
-        small = [to_numpy(array) for array in (cells.draft, cells.target, cells.undrafted)]
-        for draft, target, undrafted in zip(*small, strict=True):
+        masses.append((cells.draft, cells.target, cells.undrafted))
+    # A GPU bins the later chunks while the host works on the first.
+    built: list[TokenScores] = []
+    for chunk_of_masses in masses:
+        for draft, target, undrafted in zip(*map(to_numpy, chunk_of_masses), strict=True):
             built.append(_scores_of_row(draft, target, float(undrafted), problem.law.k, row=len(built)))
     return BatchedOptimalRule(
         problem=problem,
@@ -254,8 +258,9 @@ class BatchedOptimalRule:
 def _draws(mass: Array, uniforms: Array) -> Array:
     """Map uniforms `(rows, n)` to tokens with probability mass / Σ mass; may overwrite `mass` `(rows, V)`.
 
-    A token without mass is never returned: u·total can round up to the total, and a parallel running sum can step back by a unit
-    in the last place, so whatever lands on such a token gets the heaviest one instead, an event of probability V·2⁻⁵³ at most.
+    A token without mass is never returned. u·total can round up to the total where that is subnormal, and a parallel running sum
+    can step back by a unit in the last place, so whatever lands on such a token gets the heaviest one instead, an event of
+    probability V·2⁻⁵³ at most unless the whole mass is subnormal.
     """
     xp = namespace(mass)
     heaviest, live = xp.argmax(mass, axis=-1)[:, None], mass > 0

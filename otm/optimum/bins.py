@@ -19,11 +19,12 @@ import math
 
 from otm._arrays import Array, as_scalar_or_array, by_rows, gather, histogram, namespace, quiet, total
 from otm.drafts.iid import IID
-from otm.errors import Unsupported
+from otm.errors import InvalidParameter, Unsupported
 from otm.pmf import check_count
 from otm.problem import Problem
 
 _LOWEST_EXPONENT = -24.0
+_MOST_BINS = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,8 +95,16 @@ def optimal_bracket(problem: Problem, *, bins: int = 4096) -> Bracket:
     """
     if not isinstance(problem.law, IID):
         raise Unsupported(f"optimal_bracket bins i.i.d. drafts; the problem's law is {problem.law!r}. Use otm.optimum.")
-    ends = bracket_ends(problem, check_count(bins, name="bins"))
+    ends = bracket_ends(problem, check_bins(bins))
     return Bracket(lower=as_scalar_or_array(ends[0]), upper=as_scalar_or_array(ends[1]))
+
+
+def check_bins(bins: object) -> int:
+    """Return the number of bins, or raise `InvalidParameter` unless it is an integer from 1 to 2^20."""
+    count = check_count(bins, name="bins")
+    if count > _MOST_BINS:
+        raise InvalidParameter(f"bins must be at most {_MOST_BINS:,}; got {count:,}. Use bins=None, which needs none.")
+    return count
 
 
 def bracket_ends(problem: Problem, bins: int) -> Array:

@@ -107,7 +107,12 @@ class Shared(Rule):
 
 
 def require_support(verifier: Verifier, law: Law) -> None:
-    """Raise `Unsupported`, naming both, unless the verifier applies to the law."""
+    """Raise `Unsupported`, naming both, unless the verifier applies to the law; `InvalidParameter` if it is no verifier at all."""
+    if not isinstance(verifier, Verifier) or not isinstance(law, Law):
+        raise InvalidParameter(
+            f"The arguments are (verifier, problem), a verifier being an instance such as otm.KSeq(); got {verifier!r}. "
+            "Check their order, and call the class."
+        )
     if not verifier.supports(law):
         raise Unsupported(
             f"{verifier!r} does not verify drafts drawn by {law!r}. Choose a verifier whose supports(law) holds; "
@@ -117,7 +122,7 @@ def require_support(verifier: Verifier, law: Law) -> None:
 
 def check_definition(by: str) -> Definition:
     """Return `by` if it names a definition of acceptance, else raise `InvalidParameter`."""
-    if by == "membership" or by == "rule":
+    if isinstance(by, str) and by in ("membership", "rule"):
         return "membership" if by == "membership" else "rule"
     raise InvalidParameter(
         f"by must be 'membership' (the output is among the drafts) or 'rule' (the rule accepted); got {by!r}. Choose one."
@@ -126,7 +131,10 @@ def check_definition(by: str) -> Definition:
 
 def check_drafts(drafts: object, problem: Problem) -> NDArray[np.int64]:
     """Return drafts as int64 `(n, k)`, or raise `InvalidParameter` on a wrong shape or a token outside the vocabulary."""
-    array = np.asarray(drafts)
+    try:
+        array = np.asarray(drafts)
+    except ValueError:
+        array = np.empty(())  # ragged: fails the check below
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.shape[-1] != problem.law.k:
         raise InvalidParameter(
             f"drafts must be integer tokens of shape (k,) or (n, k) with k = {problem.law.k}; got {array.dtype} of shape "

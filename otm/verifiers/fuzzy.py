@@ -46,7 +46,7 @@ class Fuzzy(LossyVerifier):
     fallback: Literal["target", "speculative"] = "target"
 
     def __post_init__(self) -> None:
-        check_real(self.threshold, name="threshold", low=0.0)
+        object.__setattr__(self, "threshold", check_real(self.threshold, name="threshold", low=0.0))
         if self.divergence not in ("js", "kl", "tv"):
             raise InvalidParameter(f"divergence must be 'js', 'kl' or 'tv'; got {self.divergence!r}. Choose one of them.")
         if self.fallback not in ("target", "speculative"):

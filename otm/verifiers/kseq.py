@@ -63,7 +63,7 @@ class KSeq(Verifier):
 
     def __post_init__(self) -> None:
         if self.gamma is not None:
-            check_real(self.gamma, name="gamma", low=1.0)
+            object.__setattr__(self, "gamma", check_real(self.gamma, name="gamma", low=1.0))
 
     @property
     def lossless(self) -> bool:

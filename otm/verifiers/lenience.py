@@ -42,7 +42,7 @@ class Lenience(LossyVerifier):
     residual: Literal["plain", "scaled"] = "plain"
 
     def __post_init__(self) -> None:
-        check_real(self.lenience, name="lenience", low=0.0, high=1.0, open_low=True)
+        object.__setattr__(self, "lenience", check_real(self.lenience, name="lenience", low=0.0, high=1.0, open_low=True))
         if self.residual not in ("plain", "scaled"):
             raise InvalidParameter(
                 f"residual must be 'plain', (q − p)₊, or 'scaled', (q − l p)₊; got {self.residual!r}. Choose one of them."

@@ -43,7 +43,7 @@ class Mentored(LossyVerifier):
     kl: float = 0.1
 
     def __post_init__(self) -> None:
-        check_real(self.kl, name="kl", low=0.0)
+        object.__setattr__(self, "kl", check_real(self.kl, name="kl", low=0.0))
 
     def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return min(1, π/p), the residual ∝ (π − p)₊ and e."""

@@ -16,9 +16,8 @@ from otm._arrays import Array, inverse_cdf
 from otm.drafts.base import MAX_SEQUENCES, Law
 from otm.drafts.iid import IID
 from otm.errors import TooLarge
-from otm.optimum.bins import bin_tokens, bracket_ends
+from otm.optimum.bins import bin_tokens, bracket_ends, check_bins
 from otm.optimum.scores import Scores, Vector, scores_of_tokens
-from otm.pmf import check_count
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
@@ -60,7 +59,7 @@ class Optimal(Verifier):
 
     def __post_init__(self) -> None:
         if self.bins is not None:
-            check_count(self.bins, name="bins")
+            object.__setattr__(self, "bins", check_bins(self.bins))
 
     @property
     def lossless(self) -> bool:

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf
@@ -46,10 +47,9 @@ class Otm(Verifier):
         """Solve the collapsed program and keep the flow."""
         solved = optimum(problem)
         sets = {tuple(int(x) for x in row if x != PAD): i for i, row in enumerate(solved.sets.tokens)}
-        flow, mass = solved.flow.toarray(), solved.sets.mass
-        with np.errstate(divide="ignore", invalid="ignore"):
-            chosen = np.where(mass[:, None] > 0, flow / mass[:, None], 0.0)
-        excess = np.maximum(problem.target - flow.sum(axis=0), 0.0)
+        share = np.divide(1.0, solved.sets.mass, out=np.zeros(len(solved.sets.mass)), where=solved.sets.mass > 0)
+        chosen = sp.csr_array(sp.diags_array(share) @ solved.flow)
+        excess = np.maximum(problem.target - np.asarray(solved.flow.sum(axis=0)).reshape(-1), 0.0)
         total = excess.sum()
         residual = excess / total if total > 0 else problem.target
         return OtmRule(problem=problem, solved=solved, index=sets, chosen=chosen, residual=residual)
@@ -66,7 +66,7 @@ class OtmRule(Conditional):
 
     solved: Optimum
     index: dict[tuple[int, ...], int]
-    chosen: NDArray[np.float64]
+    chosen: sp.csr_array
     residual: NDArray[np.float64]
 
     @property
@@ -76,7 +76,7 @@ class OtmRule(Conditional):
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Look up the plan's row for each drafted set."""
-        accepted = self.chosen[self._rows(drafts)]
+        accepted = self.chosen[self._rows(drafts)].toarray()
         left = np.maximum(1.0 - accepted.sum(axis=1), 0.0)
         return accepted, left[:, None] * self.residual
 
@@ -89,10 +89,10 @@ class OtmRule(Conditional):
         accepted = np.zeros(len(drafts), dtype=bool)
         for number, row in enumerate(rows):
             here = np.flatnonzero(which.reshape(-1) == number)
-            cumulative = np.cumsum(self.chosen[row])
-            position = np.searchsorted(cumulative, uniforms[here, 0], side="right")
-            hit = position < len(cumulative)
-            output[here[hit]] = position[hit]
+            entries = slice(self.chosen.indptr[row], self.chosen.indptr[row + 1])
+            position = np.searchsorted(np.cumsum(self.chosen.data[entries]), uniforms[here, 0], side="right")
+            hit = position < entries.stop - entries.start
+            output[here[hit]] = self.chosen.indices[entries][position[hit]]
             accepted[here[hit]] = True
         return output, accepted
 

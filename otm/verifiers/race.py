@@ -57,7 +57,7 @@ MAX_PATHS = 200_000
 
 _PATHS_AT_ONCE = 256
 
-_LONGEST = 1e250  # stands in for joining times that overflow, with room to multiply
+_LONGEST = 1e302  # stands in for joining times that overflow, with room to multiply
 _FASTEST = 2.0**50
 
 
@@ -243,6 +243,11 @@ def _arrivals_coupling(problem: Problem, drafts: NDArray[np.int64], smallest: fl
     drafted = np.flatnonzero(p > 0)
     with quiet():
         joins = np.where(p > 0, np.minimum(q / p, _LONGEST), np.inf)
+    if np.count_nonzero(joins == _LONGEST) > 1:
+        raise TooLarge(
+            f"The exact coupling of a race tells likelihood ratios apart up to {_LONGEST:g}; two tokens here have larger ones "
+            "(draft masses below 1e-302). Call otm.acceptance for the value or otm.sample for draws, or set those masses to 0."
+        )
     times = np.unique(joins[drafted])
     state = np.zeros((len(drafts), problem.num_tokens, len(t), length + 1))
     state[..., 0] = 1.0

@@ -15,9 +15,9 @@ from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.problem import Problem
 from otm.results import Definition
+from otm.verifiers._rejection_without_replacement import RecursiveRejectionWithoutReplacementRule, exact_acceptance
 from otm.verifiers.base import Conditional, Verifier, first_accepted
 from otm.verifiers.maximal import single_draft_rejection
-from otm.verifiers.recursive_rejection_without_replacement import RecursiveRejectionWithoutReplacementRule, exact_acceptance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RecursiveRejection(Verifier):
         α = 1 − Π_i (1 − Σ_x min(p(x), r_{i−1}(x))).
 
     Without replacement p is renormalised at each stage over the tokens not drafted yet, and the residual depends on the drafts that
-    were rejected: α is a sum over paths (`otm.verifiers.recursive_rejection_without_replacement`).
+    were rejected: α is a sum over paths (`otm.verifiers._rejection_without_replacement`).
 
     Rule and membership agree: a rejected token has no mass in any later residual. Lossless. Law: IID(k), WithoutReplacement(k).
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf
 from otm.drafts.base import PAD, Law, enumerate_drafts
-from otm.errors import InvalidParameter
+from otm.errors import InvalidParameter, TooLarge
 from otm.optimum.lp import optimum
 from otm.problem import Problem
 from otm.results import Definition, Optimum
@@ -25,6 +25,9 @@ from otm.verifiers.maximal import single_draft_rejection
 
 Selection = Callable[[Problem, NDArray[np.int64]], NDArray[np.float64]]
 """A selection rule: the probability of selecting each draft `(n, k)`, given the problem and drafts `(n, k)`."""
+
+MAX_PLANNED_SEQUENCES = 250_000
+"""Largest number of draft sequences for which a plan is solved: seconds, not minutes."""
 
 _WEIGHT_TOLERANCE = 1e-9
 _IN_CORE = 1e-8  # ten times the gap that otm.optimum certifies
@@ -46,7 +49,7 @@ class SelectThenReject(Verifier):
 
     Raises:
         InvalidParameter: on use, if the weights are not of this kind.
-        TooLarge: on use, beyond four million draft sequences.
+        TooLarge: on use, beyond four million draft sequences (250,000 with None).
 
     Cost: one enumeration of the drafts, O(V^k k); with None one linear program more.
     Reference: Khisti et al. 2025, Theorem 1 (importance-weighted selection, then speculative sampling).
@@ -70,7 +73,7 @@ class SelectThenReject(Verifier):
 
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
         """Enumerate the drafts for the law of the selected token; single-draft rejection with it."""
-        selection = _plan_selection(optimum(problem)) if self.selection is None else self.selection
+        selection = _plan_selection(_plan(problem)) if self.selection is None else self.selection
         table = enumerate_drafts(problem.law, problem.draft)
         live = table.mass > 0
         tokens, mass = table.tokens[live], table.mass[live]
@@ -151,7 +154,7 @@ def selection_with_law(problem: Problem, *, law: object) -> Selection:
     array([0.6, 0.4])
     """
     wanted = Problem(draft=problem.draft, target=law, law=problem.law)
-    solved = optimum(wanted)
+    solved = _plan(wanted)
     if solved.upper < 1.0 - _IN_CORE:
         outside = np.flatnonzero(solved.cut).tolist()
         raise InvalidParameter(
@@ -161,27 +164,60 @@ def selection_with_law(problem: Problem, *, law: object) -> Selection:
     return _plan_selection(solved)
 
 
+def _plan(problem: Problem) -> Optimum:
+    """Solve the linear program, or refuse before it takes minutes."""
+    single = problem.single(purpose="A selection by the linear program's plan")
+    size = single.law.num_sequences(single.num_tokens)
+    if size > MAX_PLANNED_SEQUENCES:
+        raise TooLarge(
+            f"A selection by plan is limited to {MAX_PLANNED_SEQUENCES:,} draft sequences; {single.law!r} over V = "
+            f"{single.num_tokens} has {size:,}. Pass a selection rule of your own, or call otm.optimum for the value."
+        )
+    return optimum(single)
+
+
 def _plan_selection(solved: Optimum) -> Selection:
     """Return the selection by an optimal plan: each set's flow as weights; mass that no token takes is spread evenly over the set.
 
     It is selected all the same, and Σ min(s, q) ≥ Σ_y flow(y) = α*, because s ≥ flow and q ≥ flow.
     """
-    flow = solved.flow.toarray()
-    index = {tuple(int(x) for x in row if x != PAD): i for i, row in enumerate(solved.sets.tokens)}
-    mass = solved.sets.mass
+    tokens, mass = solved.sets.tokens, solved.sets.mass
+    flow = solved.flow.tocoo()
+    shares = np.zeros(tokens.shape)
+    shares[flow.row, (tokens[flow.row] == flow.col[:, None]).argmax(axis=1)] = flow.data
+    shares = np.divide(shares, mass[:, None], out=np.zeros_like(shares), where=mass[:, None] > 0)
+    spare = np.maximum(1.0 - shares.sum(axis=1), 0.0) / np.maximum((tokens != PAD).sum(axis=1), 1)
+    shares = np.where(tokens == PAD, 0.0, shares + spare[:, None])
+    num_tokens = len(solved.target)
+    keys = _keys(tokens, num_tokens)
+    order = np.argsort(keys)
+    keys = keys[order]
 
     def weights(problem: Problem, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
-        table = np.zeros(drafts.shape)
-        for number, row in enumerate(drafts.tolist()):
-            tokens = sorted({x for x in row if x != PAD})
-            which = index.get(tuple(tokens))
-            share = {x: 0.0 if which is None or mass[which] <= 0 else flow[which, x] / mass[which] for x in tokens}
-            spare = max(0.0, 1.0 - sum(share.values())) / len(tokens)
-            for x in tokens:
-                table[number, row.index(x)] = share[x] + spare
+        # A token drafted twice is selected, if at all, at its first place.
+        place = np.argsort(drafts, axis=1, kind="stable")
+        ranked = np.take_along_axis(drafts, place, axis=1)
+        repeated = np.zeros(drafts.shape, dtype=bool)
+        repeated[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
+        again = np.argsort(np.where(repeated, PAD, ranked), axis=1, kind="stable")
+        distinct = np.take_along_axis(np.where(repeated, PAD, ranked), again, axis=1)
+        asked = _keys(distinct, num_tokens)
+        found = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+        # Drafts that the law never draws have no row in the plan: any selection will do.
+        even = (distinct != PAD) / (distinct != PAD).sum(axis=1, keepdims=True)
+        chosen = np.where((keys[found] == asked)[:, None], shares[order[found]], even)
+        table = np.empty(drafts.shape)
+        np.put_along_axis(table, np.take_along_axis(place, again, axis=1), chosen, axis=1)
         return table
 
     return weights
+
+
+def _keys(sets: NDArray[np.int64], num_tokens: int) -> NDArray[Any]:
+    """Encode ascending rows of tokens, −1 first, as integers: machine integers where they fit."""
+    base, width = num_tokens + 1, sets.shape[1]
+    dtype = np.int64 if base**width < 2**63 else object
+    return np.asarray((sets + 1).astype(dtype) @ np.asarray([base**j for j in range(width)], dtype=dtype))
 
 
 def _weights(selection: Selection, problem: Problem, drafts: NDArray[np.int64]) -> NDArray[np.float64]:

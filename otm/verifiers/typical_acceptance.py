@@ -36,8 +36,8 @@ class TypicalAcceptance(LossyVerifier):
     delta: float = 0.3
 
     def __post_init__(self) -> None:
-        check_real(self.eps, name="eps", low=0.0, high=1.0)
-        check_real(self.delta, name="delta", low=0.0)
+        object.__setattr__(self, "eps", check_real(self.eps, name="eps", low=0.0, high=1.0))
+        object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0))
 
     def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return the indicator of the typical tokens, the target, and the mass drafted outside."""

@@ -57,6 +57,8 @@ def test_compare_prints_a_table_and_writes_a_plot(
         (("--prompt", "x", "--device", "tpu9"), "device"),
         (("--prompt", "x", "--k", "one"), "separated by commas"),
         (("--prompt", "x", "--k", "0"), "at least 1"),
+        (("--prompt", "x", "--plot", "no-such-folder/plot.png"), "existing folder"),
+        (("--prompt", "x", "--plot", "plot.xyz"), ".svg"),
         (("--prompt", "x", "--top-p", "2"), "top_p"),
     ],
 )
@@ -68,7 +70,8 @@ def test_impossible_requests_end_in_one_clear_line(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert run(monkeypatch, "compare", *arguments, "--plot", str(tmp_path / "p.png")) == 2
+    plot = () if "--plot" in arguments else ("--plot", str(tmp_path / "p.png"))
+    assert run(monkeypatch, "compare", *arguments, *plot) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert message in error
@@ -146,3 +149,10 @@ def test_padding_rows_are_cut_and_noted(copied_draft: Path) -> None:
     assert "4096..4159" in padded.notes[0]
     context = padded.encode("Return the")
     torch.testing.assert_close(padded.next_logits(context)[0], plain.next_logits(context)[0])
+
+
+@pytest.mark.parametrize("k", ["1", "2"])
+def test_any_list_of_k_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, k: str) -> None:
+    """Maximal() takes k = 1 only and SpecHub() k = 2 only; neither may spoil a table without it."""
+    arguments = ("--prompt", "Return", "--k", k, "--samples", "0", "--plot", str(tmp_path / "p.svg"), "--device", "cpu")
+    assert run(monkeypatch, "compare", *arguments) == 0
