@@ -26,6 +26,8 @@ from analysis.errors import AnalysisError
 
 HELD_OUT_PERCENT = 2
 _SHORTEST_DOCSTRING = 40
+_BUILD_TOOLS = ("hatchling",)
+"""Pinned for building the wheel only; their docstrings are not part of the corpus."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def from_installed_packages(constraints: Path) -> Corpus:
     held-out text shares a file with a training text; near-copies between files of one package do remain (the model card
     says so).
     """
-    names = requirement_closure(pinned_names(constraints))
+    names = requirement_closure(name for name in pinned_names(constraints) if name not in _BUILD_TOOLS)
     files = [("python", path) for path in _standard_library_files()]
     for name in names:
         files += [(name, path) for path in _distribution_files(name)]

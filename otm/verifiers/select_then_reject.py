@@ -2,7 +2,8 @@
 
 Whatever rule selects, the selected token has some law s, and accepting it with probability min(1, q/s), else drawing from
 (q − s)₊, gives the target exactly and accepts Σ min(s, q). Some selection loses nothing against the best coupling. A law s can be
-had by selecting one of the drafts if and only if s(B) ≥ Pr(all drafts in B) for every token set B (docs/theory.md, "The core").
+had by selecting one of the drafts if and only if s(B) ≥ Pr(all drafts in B) for every token set B (docs/theory.md,
+"The optimal verifier at full vocabulary").
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def selection_with_law(problem: Problem, *, law: object) -> Selection:
         InvalidParameter: if s lies outside the core; the message names a set B with s(B) < b(B).
         TooLarge, SolverFailure: as `otm.optimum`.
 
-    Cost: one linear program. Reference: docs/theory.md, "The core"; Strassen 1965.
+    Cost: one linear program. Reference: docs/theory.md, "The optimal verifier at full vocabulary"; Strassen 1965.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> rule = selection_with_law(problem, law=[0.6, 0.4])  # P({0})² = .5625 ≤ .6, P({1})² = .0625 ≤ .4
