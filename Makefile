@@ -14,7 +14,7 @@ test: $(STAMPS)/test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(TESTS)
 
 test-long: $(STAMPS)/test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --hypothesis-profile=search $(TESTS)
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .
