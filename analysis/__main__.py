@@ -73,13 +73,13 @@ def train(
 ) -> None:
     """Train tokenizer, draft and target; resumes where a killed run stopped."""
     from analysis import corpus as texts
-    from analysis.models import _device
+    from analysis.models import choose_device
     from analysis.pair_training import recipe_from_json, train_pair
     from analysis.training import Recipe
 
     chosen = Recipe() if recipe is None else recipe_from_json(recipe)
     corpus = texts.from_text_files(text) if text else texts.from_installed_packages(constraints)
-    figures = train_pair(corpus, chosen, out=out, work=work, device=_device(device), threads=threads)
+    figures = train_pair(corpus, chosen, out=out, work=work, device=choose_device(device), threads=threads)
     for name, score in figures.items():
         typer.echo(f"{name:<7} held-out {score.bits_per_byte:.4f} bits per byte, {score.nats_per_token:.4f} nats per token")
 

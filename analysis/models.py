@@ -87,7 +87,7 @@ def load_pair(
         AnalysisError: if a model is missing or has no safetensors weights, needs remote code, the tokenizers differ, or the
             device does not exist.
     """
-    place = _device(device)
+    place = choose_device(device)
     logging.disable_progress_bar()  # two small files load at once; errors should stand alone on the screen
     names = (draft or str(SHIPPED_PAIR / "draft"), target or str(SHIPPED_PAIR / "target"))
     tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in names]
@@ -124,7 +124,8 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
     return tensor.detach().double().cpu().numpy()
 
 
-def _device(name: str) -> str:
+def choose_device(name: str) -> str:
+    """Return the device that a name asks for, "auto" resolved, or raise `AnalysisError` if it does not exist here."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -41,7 +41,7 @@ def machine() -> dict[str, object]:
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "load at start": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "load at start": round(os.getloadavg()[0], 2),
         "vector extensions": ", ".join(_extensions()) or "unknown",
         "python": sys.version.split()[0],
         **{name: metadata.version(name) for name in ("numpy", "scipy", "highspy", "POT")},

@@ -1,4 +1,4 @@
-"""The landscape: acceptance over k for every lossless scheme and draft law on three pairs, and what a little distortion buys.
+"""The landscape: acceptance over k for the lossless schemes under four draft laws on three pairs, and what distortion buys.
 
 Top: exact acceptances; black lines are the optima of the draft laws, which no scheme of that law exceeds. Bottom: the largest
 acceptance of any scheme whose output is within a given KL of the target, for one, two and four i.i.d. drafts.
@@ -24,7 +24,7 @@ LAWS = (otm.IID, otm.WithoutReplacement, otm.Greedy, otm.Deterministic)
 LINES = {"IID": "-", "WithoutReplacement": (0, (5, 2)), "Greedy": (0, (1.5, 1.5)), "Deterministic": (0, (4, 1.5, 1, 1.5))}
 LAW_NAMES = {"IID": "i.i.d.", "WithoutReplacement": "without replacement", "Greedy": "greedy", "Deterministic": "top k"}
 LEFT_OUT = (otm.Otm, otm.SelectThenReject)
-"""Plans that equal another curve: the linear program's is the optimum, the canonical decomposition needs a selection rule."""
+"""Both run the linear program's plan by default, so their curve is the law's optimum, which is drawn anyway."""
 
 
 def pairs() -> list[tuple[str, np.ndarray, np.ndarray]]:

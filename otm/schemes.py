@@ -35,7 +35,7 @@ def optimal_acceptance(problem: Problem) -> Array:
         TooLarge: for laws whose minimising set must be searched, when it cannot be.
 
     Cost: O(V log V) for i.i.d. drafts: one sort and one scan. Accuracy: about 1e-14 at V = 128,256.
-    Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md.
+    Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula".
 
     >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     0.9375
@@ -157,14 +157,15 @@ def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], 
     """
     ks = check_ks(k)
     definition = check_definition(by)
+    law = _law_of(problem)
     for count in ks:
-        require_support(verifier, problem.law.with_k(count))
+        require_support(verifier, law.with_k(count))
     if isinstance(verifier, KSeq):
         return kseq_curve(verifier, problem, ks, definition)
-    if isinstance(verifier, RecursiveRejection) and isinstance(problem.law, IID):
+    if isinstance(verifier, RecursiveRejection) and isinstance(law, IID):
         return recursive_rejection_curve(problem, ks)
     xp = namespace(problem.draft, problem.target)
-    rows = [verifier.acceptance(problem.with_law(problem.law.with_k(count)), definition) for count in ks]
+    rows = [verifier.acceptance(problem.with_law(law.with_k(count)), definition) for count in ks]
     return xp.stack([xp.asarray(row, dtype=xp.float64) for row in rows], axis=0)
 
 

@@ -623,6 +623,7 @@ class TestWhatLooksLikeInputButIsNot:
     def test_problem_must_be_a_problem(self, problem: object) -> None:
         for call in (
             lambda: otm.acceptance(KSeq(), problem),
+            lambda: otm.acceptance_curve(KSeq(), problem, k=[1]),
             lambda: otm.optimal_acceptance(problem),
             lambda: otm.optimum(problem),
             lambda: otm.prepare(KSeq(), problem),

@@ -65,7 +65,7 @@ def spectr_minimum_upper(problem: Problem) -> float:
         Unsupported: for a law other than IID.
         TooLarge: beyond four million sequences, where `otm.optimal_acceptance` gives the same number.
 
-    Cost: O(V^k). Reference: SpecTr, Theorem 1; tightness: docs/theory.md.
+    Cost: O(V^k). Reference: SpecTr, Theorem 1; tightness: docs/theory.md, "Theorem 1 is tight".
 
     >>> spectr_minimum_upper(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))
     0.9375

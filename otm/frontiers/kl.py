@@ -60,7 +60,8 @@ def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:
         InvalidParameter: if `kl` is negative. ShapeMismatch: if the problem has leading axes.
 
     Cost: O(V log V) for i.i.d. drafts, with a Python loop over the tokens; without replacement one containment per prefix.
-    Accuracy: about 1e-13. Reference: k = 1: mentored decoding [Tran-Thien 2023]; k > 1: docs/theory.md.
+    Accuracy: about 1e-13. Reference: k = 1: mentored decoding [Tran-Thien 2023]; k > 1: docs/theory.md,
+    "Lossy frontiers".
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0, 0.5, 0.5], law=otm.IID(1))
     >>> round(kl_frontier(problem, kl=0.3).value, 6)
