@@ -1,7 +1,8 @@
-"""The landscape: acceptance over k for the lossless schemes under four draft laws on three pairs, and what distortion buys.
+"""The landscape: acceptance over k for every scheme under four draft laws on three pairs, and what a little distortion buys.
 
-Top: exact acceptances; black lines are the optima of the draft laws, which no scheme of that law exceeds. Bottom: the largest
-acceptance of any scheme whose output is within a given KL of the target, for one, two and four i.i.d. drafts.
+Top: exact acceptances; black lines are the optima of the draft laws, which no lossless scheme of that law exceeds. Lossy
+schemes, of one draft, have open markers: they may. (`Product`, different drafters, has no single draft distribution to show.)
+Bottom: the largest acceptance of any scheme whose output is within a given KL of the target, for one, two and four i.i.d. drafts.
 """
 
 from __future__ import annotations
@@ -68,8 +69,7 @@ def compute(work: Work) -> dict[str, Any]:
 def _belongs(verifier: type[otm.Verifier], law: otm.Law) -> bool:
     if verifier in LEFT_OUT:
         return False
-    made = verifier()
-    return made.lossless and made.supports(law)
+    return verifier().supports(law)
 
 
 def _row(verifier: otm.Verifier, problem: otm.Problem) -> dict[str, Any]:
@@ -77,7 +77,13 @@ def _row(verifier: otm.Verifier, problem: otm.Problem) -> dict[str, Any]:
         value: float | None = float(otm.acceptance(verifier, problem))
     except otm.TooLarge:
         value = None
-    return {"verifier": type(verifier).__name__, "law": type(problem.law).__name__, "k": problem.law.k, "value": value}
+    return {
+        "verifier": type(verifier).__name__,
+        "law": type(problem.law).__name__,
+        "k": problem.law.k,
+        "value": value,
+        "lossless": verifier.lossless,
+    }
 
 
 def _frontier(draft: np.ndarray, target: np.ndarray, work: Work) -> list[dict[str, Any]]:
@@ -103,7 +109,7 @@ def draw(data: dict[str, Any]) -> Figure:
         _frontier_panel(grid[1, column], panel)
     grid[0, 0].set_ylabel("acceptance probability")
     grid[1, 0].set_ylabel("best acceptance")
-    handles = _legend_handles(names, colours, markers)
+    handles = _legend_handles(data["panels"], names, colours, markers)
     canvas.legend(handles=handles, loc="outside right upper", fontsize=8.5)
     return canvas
 
@@ -113,11 +119,11 @@ def _schemes(axes: Axes, panel: dict[str, Any], colours: dict[str, str], markers
         points = [(o["k"], o["value"]) for o in panel["optima"] if o["law"] == law]
         axes.plot(*zip(*points, strict=True), color="black", ls=line, lw=1.8)
         for name in colours:
-            points = [(r["k"], r["value"]) for r in panel["rows"] if r["law"] == law and r["verifier"] == name]
-            if points:
-                axes.plot(
-                    *zip(*points, strict=True), color=colours[name], marker=markers[name], ls=line, lw=1.0, ms=5, alpha=0.9
-                )
+            mine = [r for r in panel["rows"] if r["law"] == law and r["verifier"] == name]
+            if mine:
+                fill = colours[name] if mine[0]["lossless"] else "white"
+                x, y = [r["k"] for r in mine], [r["value"] for r in mine]
+                axes.plot(x, y, color=colours[name], marker=markers[name], mfc=fill, ls=line, lw=1.0, ms=5, alpha=0.9)
     axes.set_title(panel["name"], fontsize=10)
     axes.set_xlabel("number of drafts k")
     axes.set_xticks(sorted({o["k"] for o in panel["optima"]}))
@@ -132,7 +138,13 @@ def _frontier_panel(axes: Axes, panel: dict[str, Any]) -> None:
     axes.legend(loc="lower right", fontsize=8)
 
 
-def _legend_handles(names: list[str], colours: dict[str, str], markers: dict[str, str]) -> list[Any]:
+def _legend_handles(
+    panels: list[dict[str, Any]], names: list[str], colours: dict[str, str], markers: dict[str, str]
+) -> list[Any]:
     laws = [Line2D([], [], color="black", ls=line, lw=1.8, label=f"optimum, {LAW_NAMES[law]}") for law, line in LINES.items()]
-    schemes = [Line2D([], [], color=colours[n], marker=markers[n], lw=1.0, ms=5, label=n) for n in names]
+    lossy = {row["verifier"] for panel in panels for row in panel["rows"] if not row["lossless"]}
+    schemes = [
+        Line2D([], [], color=colours[n], marker=markers[n], lw=1.0, ms=5, mfc="white" if n in lossy else colours[n], label=n)
+        for n in sorted(names, key=lambda n: (n in lossy, n))
+    ]
     return [*laws, *schemes]

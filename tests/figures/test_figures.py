@@ -121,10 +121,9 @@ def test_landscape_holds_every_lossless_scheme_below_its_law_s_optimum(built: Pa
         optima = {(row["law"], row["k"]): row["value"] for row in panel["optima"]}
         for row in panel["rows"]:
             # Without replacement values are quadratures, exact to 1e-8.
-            assert row["value"] <= optima[row["law"], row["k"]] + 1e-8, row
+            assert not row["lossless"] or row["value"] <= optima[row["law"], row["k"]] + 1e-8, row
         shown = {row["verifier"] for row in panel["rows"]}
-        lossless = {v.__name__ for v in otm.VERIFIERS if v().lossless} - {"Otm", "SelectThenReject"}
-        assert shown == lossless
+        assert shown == {v.__name__ for v in otm.VERIFIERS} - {"Otm", "SelectThenReject"}
         assert all(optima["WithoutReplacement", k] >= optima["IID", k] - 1e-8 for _, k in optima)
         for curve in panel["frontier"]:
             assert np.all(np.diff(curve["value"]) >= -1e-9)
