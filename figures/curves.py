@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 import otm
 from figures.work import Work
@@ -41,3 +43,10 @@ def monte_carlo(verifier: otm.Verifier, problem: otm.Problem, ks: Sequence[int],
 def caption(data: dict[str, Any]) -> str:
     """Say what the points are."""
     return f"points: Monte Carlo of the samplers, {data['samples']:,} draws, {CONFIDENCE:.0%} intervals"
+
+
+def scheme_legend(axes: Axes, *, centre: float) -> None:
+    """Explain line style and marker of the two schemes, at the bottom, `centre` across the axes."""
+    optimum = Line2D([], [], color="#444444", marker="o", mfc="white", label="OTM-k (optimum)")
+    kseq = Line2D([], [], color="#444444", marker="s", mfc="white", ls=(0, (4, 2)), label="K-SEQ")
+    axes.legend(handles=[optimum, kseq], handlelength=3.2, loc="lower center", bbox_to_anchor=(centre, 0.0))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 import otm
 from figures import curves, style
@@ -50,14 +49,6 @@ def draw(data: dict[str, Any]) -> Figure:
     style.probability_axis(axes, low=0.2)
     laws = axes.legend(loc="lower right")
     axes.add_artist(laws)
-    axes.legend(
-        handles=[
-            Line2D([], [], color="#444444", marker="o", mfc="white", label="OTM-k (optimum)"),
-            Line2D([], [], color="#444444", marker="s", mfc="white", ls=(0, (4, 2)), label="K-SEQ"),
-        ],
-        handlelength=3.2,
-        loc="lower center",
-        bbox_to_anchor=(0.45, 0.0),
-    )
+    curves.scheme_legend(axes, centre=0.45)
     canvas.supxlabel(curves.caption(data), fontsize=7.5, color="#555555")
     return canvas

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 import otm
 from figures import curves, style
@@ -57,14 +56,6 @@ def draw(data: dict[str, Any]) -> Figure:
     style.probability_axis(axes, low=0.2)
     numbers = axes.legend(loc="lower left")
     axes.add_artist(numbers)
-    axes.legend(
-        handles=[
-            Line2D([], [], color="#444444", marker="o", mfc="white", label="OTM-k (optimum)"),
-            Line2D([], [], color="#444444", marker="s", mfc="white", ls=(0, (4, 2)), label="K-SEQ"),
-        ],
-        handlelength=3.2,
-        loc="lower center",
-        bbox_to_anchor=(0.48, 0.0),
-    )
+    curves.scheme_legend(axes, centre=0.48)
     canvas.supxlabel(curves.caption(data), fontsize=7.5, color="#555555")
     return canvas
