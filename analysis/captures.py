@@ -18,15 +18,13 @@ from tqdm import tqdm
 import otm
 from analysis.errors import AnalysisError
 from analysis.models import Pair, probabilities, to_numpy
-from otm.sequence import LanguageModel, draft_sequences, select_draft
-from otm.sequence.draft_selection import num_selection_uniforms
+from figures import figure4
 
 PAPER_PROMPT = "He said he also has asked prosecutors to"
 TOP = 10
 
 FIGURE4_PROMPTS = ("Returns the", "This function is used to", "The default value", "If True, the", "A list of")
 FIGURE4_SURVIVORS = (6, 3, 2, 1)
-FIGURE4_LENGTH = 4
 FIGURE4_TOP_K = 12
 
 
@@ -64,34 +62,21 @@ def capture_figure4(pair: Pair, model: dict[str, Any], *, seeds: int = 4000) -> 
     raise AnalysisError(f"A run with {FIGURE4_SURVIVORS} survivors is needed; {seeds} seeds gave none. Try more seeds.")
 
 
-def run_figure4_drafts(draft: LanguageModel, context: Sequence[int], seed: int) -> NDArray[np.int64]:
-    """Draw Figure 4's drafts `(6, 4)`."""
-    uniforms = np.random.default_rng(seed).random((FIGURE4_SURVIVORS[0], FIGURE4_LENGTH))
-    return draft_sequences(draft, context, uniforms=uniforms)
-
-
-def run_figure4(
-    draft: LanguageModel, target: LanguageModel, context: Sequence[int], seed: int
-) -> tuple[NDArray[np.int64], Any]:
-    """Run drafting and selection as Figure 4 shows them: K = 6 drafts of L = 4 tokens, K-SEQ, randomness from `seed`."""
-    rng = np.random.default_rng(seed)
-    drafts = draft_sequences(draft, context, uniforms=rng.random((FIGURE4_SURVIVORS[0], FIGURE4_LENGTH)))
-    uniforms = rng.random(num_selection_uniforms(FIGURE4_SURVIVORS[0], FIGURE4_LENGTH))
-    return drafts, select_draft(draft, target, context, drafts, verifier=otm.KSeq(), uniforms=uniforms)
-
-
 def _run(pair: Pair, prompt: str, seed: int, memory: Memory) -> dict[str, Any] | None:
     context = tuple(pair.encode(prompt))
     draft_model, target_model = (_Recorder(pair, side, memory) for side in (0, 1))
+    rng = np.random.default_rng(seed)
+    tree = figure4.draft(draft_model, context, rng)
+    drafts = figure4.table_of(tree)
     # The drafts alone rule out most seeds, and the draft model is the cheap one: look at them first.
-    if not _can_show_pattern(run_figure4_drafts(draft_model, context, seed)):
+    if not _can_show_pattern(drafts):
         return None
-    drafts, selection = run_figure4(draft_model, target_model, context, seed)
-    if tuple(len(r.survivors) for r in selection.rounds) != FIGURE4_SURVIVORS or selection.accepted != FIGURE4_LENGTH - 1:
+    selection = figure4.decode(target_model, tree, rng)
+    if tuple(map(len, figure4.survivors(selection))) != FIGURE4_SURVIVORS or selection.accepted != figure4.LENGTH - 1:
         return None
-    words = sorted({int(t) for t in drafts.reshape(-1)} | set(selection.tokens) | set(context))
-    texts = {t: pair.tokenizer.decode([t]) for t in words}
-    if any(not texts[t].strip() for t in selection.tokens) or sum(not texts[int(t)].strip() for t in drafts.reshape(-1)) > 2:
+    drafted = [token for row in drafts for token in row]
+    texts = {t: pair.tokenizer.decode([t]) for t in sorted({*drafted, *selection.tokens, *context})}
+    if any(not texts[t].strip() for t in selection.tokens) or sum(not texts[t].strip() for t in drafted) > 2:
         return None  # a drawing full of line breaks explains nothing
     return {
         "prompt": prompt,
@@ -105,9 +90,9 @@ def _run(pair: Pair, prompt: str, seed: int, memory: Memory) -> dict[str, Any] |
     }
 
 
-def _can_show_pattern(drafts: NDArray[np.int64]) -> bool:
+def _can_show_pattern(drafts: list[list[int]]) -> bool:
     """Whether some path through the drafts has 3, then 2, then 1 of them."""
-    rows = [tuple(int(t) for t in row) for row in drafts]
+    rows = [tuple(row) for row in drafts]
 
     def sizes(length: int) -> dict[tuple[int, ...], int]:
         return {row[:length]: sum(other[:length] == row[:length] for other in rows) for row in rows}
@@ -126,6 +111,11 @@ class _Recorder:
         self.pair, self.side, self.memory = pair, side, memory
         self.asked: dict[tuple[int, ...], NDArray[np.float64]] = {}
 
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return self.pair.num_tokens
+
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
         """Return the processed next-token distribution."""
         key = (self.side, tuple(context))
@@ -134,6 +124,10 @@ class _Recorder:
             self.memory[key] = to_numpy(otm.from_logits(logits.double(), top_k=FIGURE4_TOP_K))
         self.asked[key[1]] = self.memory[key]
         return self.memory[key]
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return one distribution per context."""
+        return np.stack([self.next(context) for context in contexts])
 
     def sparse(self) -> list[dict[str, Any]]:
         """Return the recorded conditionals, non-zero entries only."""

@@ -1,12 +1,13 @@
 """Figure 4 of SpecTr: a run of draft selection with L = 4 tokens and K = 6 drafts, drawn as a tree with the accepted path.
 
-The run is the library's own (`otm.sequence.select_draft` with K-SEQ and a fixed seed) on conditional distributions that were
+The run is the library's own (`otm.sequence.DraftSelection` with K-SEQ and a fixed seed) on conditional distributions that were
 captured from the shipped pair and committed.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ import otm
 from figures import style
 from figures.paths import DATA
 from figures.work import Work
-from otm.sequence import TableModel, draft_sequences, select_draft
-from otm.sequence.draft_selection import num_selection_uniforms
+from otm.sequence import DraftSelection, DraftTree, LanguageModel, Step, TableModel, Uniforms
+from otm.sequence.decoder import evaluate
 
 TITLE = "Draft selection"
 CAPTURE = DATA / "figure4.json"
 NUM_DRAFTS, LENGTH = 6, 4
+SCHEME = DraftSelection(NUM_DRAFTS, LENGTH, otm.KSeq())
 
 
 def capture() -> dict[str, Any]:
@@ -41,22 +43,42 @@ def table(record: dict[str, Any], side: str) -> TableModel:
     return TableModel(rows)
 
 
+def draft(model: LanguageModel, context: Sequence[int], rng: np.random.Generator) -> DraftTree:
+    """Draw the six drafts of four tokens."""
+    return SCHEME.draft(model, tuple(context), Uniforms(rng))
+
+
+def decode(target: LanguageModel, tree: DraftTree, rng: np.random.Generator) -> Step:
+    """Select among the drafts."""
+    return SCHEME.verify(tree, evaluate(target, tree).__getitem__, Uniforms(rng))
+
+
+def table_of(tree: DraftTree) -> list[list[int]]:
+    """Return the drafts as K rows of L tokens."""
+    rows: list[list[int]] = tree.tokens[1:].reshape(LENGTH, NUM_DRAFTS).T.tolist()
+    return rows
+
+
+def survivors(one: Step) -> list[list[int]]:
+    """Return which drafts are alive in each round."""
+    alive = [list(range(NUM_DRAFTS)), *([(vertex - 1) % NUM_DRAFTS for vertex in row] for row in one.survivors)]
+    return alive[:LENGTH]  # what survives the last round earns the bonus token
+
+
 def compute(work: Work) -> dict[str, Any]:
     """Draw six drafts, select among them, and return what happened in each round."""
     record = capture()
-    draft, target = table(record, "draft"), table(record, "target")
     rng = np.random.default_rng(record["seed"])
-    drafts = draft_sequences(draft, record["context"], uniforms=rng.random((NUM_DRAFTS, LENGTH)))
-    uniforms = rng.random(num_selection_uniforms(NUM_DRAFTS, LENGTH))
-    selection = select_draft(draft, target, record["context"], drafts, verifier=otm.KSeq(), uniforms=uniforms)
+    tree = draft(table(record, "draft"), record["context"], rng)
+    selection = decode(table(record, "target"), tree, rng)
     work.tick()
     return {
         "prompt": record["prompt"],
-        "drafts": drafts.tolist(),
+        "drafts": table_of(tree),
         "texts": record["texts"],
         "tokens": list(selection.tokens),
         "accepted": selection.accepted,
-        "survivors": [list(r.survivors) for r in selection.rounds],
+        "survivors": survivors(selection),
         "processing": record["processing"],
         "captured": record["manifest"],
     }

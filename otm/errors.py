@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class OtmError(Exception):
     """Base of every error that the library raises on purpose."""
@@ -29,3 +31,15 @@ class TooLarge(OtmError, ValueError):
 
 class SolverFailure(OtmError, RuntimeError):
     """A solver stopped without an optimal solution, or its answer failed the independent check."""
+
+
+class DecodingInterrupted(OtmError, RuntimeError):
+    """Decoding stopped half-way because of the error that caused this one; nothing that was decoded before it is lost.
+
+    Attributes:
+        generation: what was decoded until then, an `otm.sequence.Generation`.
+    """
+
+    def __init__(self, message: str, generation: Any) -> None:
+        super().__init__(message)
+        self.generation = generation

@@ -1,24 +1,137 @@
-"""What a language model is here: anything that gives the next-token distribution of a context."""
+"""What a language model is here: anything that gives the next-token distribution of a context, and of several at once.
+
+A verifier's calculus needs distributions only. Everything that decodes takes two objects with the protocol `LanguageModel`: the
+toys below, small enough to enumerate, a table captured from a real model, or a wrapper around a network, which answers a batch of
+contexts in one forward pass.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.errors import InvalidDistribution, InvalidParameter
-from otm.pmf import as_pmf
+from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
+from otm.pmf import as_pmf, check_count, check_real, check_rng
+
+Context = tuple[int, ...]
+"""Tokens so far, oldest first."""
+
+MAX_TABLE_ENTRIES = 1 << 24
+"""Largest number of probabilities in a Markov model's table."""
 
 
 class LanguageModel(Protocol):
     """A model over token contexts."""
 
+    @property
+    def num_tokens(self) -> int:
+        """V, the size of the vocabulary."""
+        ...
+
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
         """Return the next-token distribution `(V,)` after `context`."""
         ...
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return the next-token distributions `(n, V)` after n contexts, in their order: one call of a real model."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ZerothOrder:
+    """A model without memory: every token has the same distribution, whatever came before.
+
+    Args:
+        mass: probabilities `(V,)`.
+
+    Raises:
+        InvalidDistribution: if `mass` is not one distribution.
+
+    Reference: ERSD, Section 4 (0-th order sources).
+
+    >>> ZerothOrder([0.5, 0.5]).next([1, 0, 1])
+    array([0.5, 0.5])
+    """
+
+    mass: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mass", _one_row(self.mass, name="mass"))
+
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return len(self.mass)
+
+    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
+        """Return the distribution, whatever the context."""
+        return self.mass
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return it once per context."""
+        return np.tile(self.mass, (len(contexts), 1))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MarkovModel:
+    """A Markov chain of order m: the next token depends on the last m tokens.
+
+    Contexts shorter than m are filled up on the left with token 0.
+
+    Args:
+        table: probabilities `(V,) * m + (V,)`; `table[x₁, …, x_m]` is the law after the tokens x₁ … x_m, the last one newest.
+
+    Raises:
+        InvalidDistribution: if an entry is not a distribution, or the axes before the last are not all of length V.
+
+    Reference: ERSD, Section 4 (m-th order sources).
+
+    >>> chain = MarkovModel([[0.9, 0.1], [0.2, 0.8]])
+    >>> chain.order, chain.next([0, 1]).tolist()
+    (1, [0.2, 0.8])
+    """
+
+    table: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        table = np.asarray(as_pmf(self.table, name="table"), dtype=np.float64)
+        if len(set(table.shape)) != 1:
+            raise InvalidDistribution(
+                f"A Markov table needs one axis of length V per remembered token and one for the next; its shape is {table.shape}. "
+                "Pass (V,) * order + (V,)."
+            )
+        object.__setattr__(self, "table", table)
+
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return int(self.table.shape[-1])
+
+    @property
+    def order(self) -> int:
+        """m, how many tokens the chain remembers."""
+        return self.table.ndim - 1
+
+    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
+        """Look up the last m tokens.
+
+        Raises:
+            InvalidParameter: on a token outside the vocabulary.
+        """
+        recent = tuple(context[max(0, len(context) - self.order) :])
+        if any(not 0 <= token < self.num_tokens for token in recent):
+            raise InvalidParameter(f"Context tokens must lie in [0, {self.num_tokens}); got {recent}. Check the vocabulary.")
+        padded = (0,) * (self.order - len(recent)) + recent
+        return np.asarray(self.table[padded], dtype=np.float64)
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Look up each context."""
+        return np.stack([self.next(context) for context in contexts])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,20 +139,28 @@ class TableModel:
     """A model given by a table from context to next-token distribution, as captured from a real one.
 
     Args:
-        table: probabilities `(V,)` by context, a tuple of tokens.
+        table: probabilities `(V,)` by context, a tuple of tokens; at least one.
 
     Raises:
         InvalidDistribution: if an entry is not a distribution.
+        InvalidParameter: if the table is empty.
 
     >>> TableModel({(): [0.5, 0.5]}).next([])
     array([0.5, 0.5])
     """
 
-    table: Mapping[tuple[int, ...], object]
+    table: Mapping[Context, object]
 
     def __post_init__(self) -> None:
+        if not self.table:
+            raise InvalidParameter("A table model needs at least one context; the table is empty. Capture one.")
         checked = {context: as_pmf(mass, name=f"entry {context}") for context, mass in self.table.items()}
         object.__setattr__(self, "table", checked)
+
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return len(np.asarray(next(iter(self.table.values()))))
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
         """Look the context up.
@@ -54,6 +175,137 @@ class TableModel:
             )
         return np.asarray(self.table[key], dtype=np.float64)
 
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Look each context up."""
+        return np.stack([self.next(context) for context in contexts])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Memoised:
+    """A model that remembers its answers: what enumerations, which ask the same contexts again and again, put around a model.
+
+    Args:
+        model: the model asked on the first request of a context.
+
+    >>> Memoised(ZerothOrder([0.5, 0.5])).next_batch([(0,), (1,), (0,)]).shape
+    (3, 2)
+    """
+
+    model: LanguageModel
+    _known: dict[Context, NDArray[np.float64]] = dataclasses.field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return self.model.num_tokens
+
+    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
+        """Answer from memory, or ask."""
+        key = tuple(context)
+        if key not in self._known:
+            self._known[key] = self.model.next(key)
+        return self._known[key]
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Ask for the contexts that are new, in one call."""
+        keys = [tuple(context) for context in contexts]
+        new = list(dict.fromkeys(key for key in keys if key not in self._known))
+        if new:
+            self._known.update(zip(new, self.model.next_batch(new), strict=True))
+        return np.stack([self._known[key] for key in keys])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Absorbing:
+    """A model whose text ends: after the end-of-sequence token it repeats that token with certainty.
+
+    With both models wrapped, every lossless scheme stays lossless up to and including the first end-of-sequence token, without a
+    line about it in any scheme: past the end drafts are always right. The decoder cuts the output there.
+
+    Args:
+        model: the model before the end.
+        eos: the end-of-sequence token.
+        start: contexts are searched for `eos` from here on, so that a prompt may contain it.
+
+    >>> Absorbing(ZerothOrder([0.5, 0.5]), eos=1).next([0, 1, 1])
+    array([0., 1.])
+    """
+
+    model: LanguageModel
+    eos: int
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.eos < self.num_tokens:
+            raise InvalidParameter(
+                f"eos must be a token in [0, {self.num_tokens}); got {self.eos}. Pass eos=None for a text that does not end."
+            )
+
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return self.model.num_tokens
+
+    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
+        """Return certainty of `eos` after the end, the model's answer before."""
+        return self._end() if self.eos in context[self.start :] else self.model.next(context)
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Ask the model for the contexts that have not ended."""
+        answers = np.tile(self._end(), (len(contexts), 1))
+        alive = [i for i, context in enumerate(contexts) if self.eos not in context[self.start :]]
+        if alive:
+            answers[alive] = self.model.next_batch([contexts[i] for i in alive])
+        return answers
+
+    def _end(self) -> NDArray[np.float64]:
+        return np.asarray(np.arange(self.num_tokens) == self.eos, dtype=np.float64)
+
+
+def markov_pair(
+    num_tokens: int, *, order: int = 1, similarity: float = 0.5, concentration: float = 1.0, rng: np.random.Generator
+) -> tuple[MarkovModel, MarkovModel]:
+    """Return a random draft and target chain whose agreement one number sets.
+
+    Every context draws two independent Dirichlet(concentration) laws d and q; the target uses q, the draft s·q + (1 − s)·d. So
+    TV(p, q) = (1 − s)·TV(d, q): similarity 0 gives unrelated models, 1 the same model.
+
+    Args:
+        num_tokens: V ≥ 1.
+        order: m ≥ 0 remembered tokens.
+        similarity: s in [0, 1].
+        concentration: of the Dirichlet laws, positive; small is peaked.
+        rng: the generator.
+
+    Returns:
+        (draft, target).
+
+    Raises:
+        InvalidParameter: on a count or number outside its range.
+        TooLarge: if the table would hold more than 2²⁴ probabilities.
+
+    Cost: O(V^{m+1}). Reference: ERSD, Section 4 (m-th order Markov sources).
+
+    >>> draft, target = markov_pair(3, order=2, similarity=1.0, rng=np.random.default_rng(0))
+    >>> draft.order, bool(np.all(draft.table == target.table))
+    (2, True)
+    """
+    size = check_count(num_tokens, name="num_tokens")
+    memory = check_count(order, name="order", minimum=0)
+    mixing = check_real(similarity, name="similarity", low=0.0, high=1.0)
+    if size ** (memory + 1) > MAX_TABLE_ENTRIES:
+        raise TooLarge(
+            f"A Markov table holds at most {MAX_TABLE_ENTRIES:,} probabilities; V = {size} and order {memory} need "
+            f"{size ** (memory + 1):,}. Lower the order, or write a model that computes its rows."
+        )
+    generator = check_rng(rng)
+    shape = (size,) * memory
+    weights = check_real(concentration, name="concentration", low=0.0, open_low=True) * np.ones(size)
+    drafted, wanted = (generator.dirichlet(weights, size=shape) for _ in range(2))
+    # The mixture is taken so that s = 1 gives the target's table to the last bit.
+    mixed = wanted if mixing == 1.0 else mixing * wanted + (1 - mixing) * drafted
+    return MarkovModel(mixed), MarkovModel(wanted)
+
 
 def next_distribution(model: LanguageModel, context: Sequence[int], *, name: str) -> NDArray[np.float64]:
     """Ask a model for the next-token distribution and pass the answer through the gate.
@@ -61,12 +313,79 @@ def next_distribution(model: LanguageModel, context: Sequence[int], *, name: str
     Raises:
         InvalidDistribution: if the answer is not one distribution `(V,)`, naming the model and the context.
     """
-    try:
-        mass = as_pmf(model.next(tuple(context)), name=f"the {name} model's next-token distribution")
-    except InvalidDistribution as error:
-        raise InvalidDistribution(f"After context {tuple(context)}: {error}") from error
-    if mass.ndim != 1:
+    return next_distributions(model, [tuple(context)], name=name)[tuple(context)]
+
+
+def next_distributions(model: LanguageModel, contexts: Iterable[Context], *, name: str) -> dict[Context, NDArray[np.float64]]:
+    """Ask a model for the distributions after several contexts in one batch, each context once, through the gate.
+
+    Raises:
+        InvalidDistribution: if the answer is not one distribution per context, naming the model and the first bad context.
+    """
+    wanted = list(dict.fromkeys(contexts))
+    if not wanted:
+        return {}
+    answers = np.asarray(model.next_batch(wanted))
+    if answers.ndim != 2 or len(answers) != len(wanted):
         raise InvalidDistribution(
-            f"The {name} model must return one distribution (V,) per context; it returned shape {tuple(mass.shape)}."
+            f"The {name} model must return one distribution per context, ({len(wanted)}, V); it returned shape {answers.shape}."
         )
-    return np.asarray(mass, dtype=np.float64)
+    try:
+        checked = np.asarray(as_pmf(answers, name=f"the {name} model's next-token distribution"), dtype=np.float64)
+    except InvalidDistribution:
+        for context, row in zip(wanted, answers, strict=True):  # say which context it was
+            try:
+                as_pmf(row, name=f"the {name} model's next-token distribution")
+            except InvalidDistribution as error:
+                raise InvalidDistribution(f"After context {_shown(context)}: {error}") from error
+        raise
+    return dict(zip(wanted, checked, strict=True))
+
+
+def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> NDArray[np.float64]:
+    """Return the joint law of a model's next tokens, the product of its conditionals.
+
+    Q(y₁ … y_L) = Π_i q(y_i | context, y₁ … y_{i−1}).
+
+    Args:
+        model: the model.
+        context: tokens so far.
+        length: L ≥ 1.
+
+    Returns:
+        Probabilities of shape `(V,) * L`.
+
+    Raises:
+        TooLarge: beyond 2²⁴ sequences.
+        InvalidDistribution: if the model returns something else than a distribution.
+
+    Cost: one batched model call per level, V^{L−1} contexts in the last.
+
+    >>> sequence_law(MarkovModel([[0.5, 0.5], [1.0, 0.0]]), [1], 2).tolist()
+    [[0.5, 0.5], [0.0, 0.0]]
+    """
+    count, size = check_count(length, name="length"), model.num_tokens
+    if size**count > MAX_TABLE_ENTRIES:
+        raise TooLarge(
+            f"A joint law is limited to {MAX_TABLE_ENTRIES:,} sequences; V = {size} and length {count} have {size**count:,}. "
+            "Sample instead: otm.sequence.generate."
+        )
+    prefix = tuple(int(token) for token in context)
+    law = np.ones(())
+    for level in range(count):
+        continuations = list(itertools.product(range(size), repeat=level))
+        rows = next_distributions(model, ((*prefix, *c) for c in continuations), name="sequence")
+        conditional = np.stack([rows[(*prefix, *c)] for c in continuations]).reshape((size,) * (level + 1))
+        law = law[..., None] * conditional
+    return law
+
+
+def _shown(context: Context, most: int = 12) -> str:
+    return str(context) if len(context) <= most else f"(… {len(context) - most} tokens …, {str(context[-most:])[1:]}"
+
+
+def _one_row(mass: object, *, name: str) -> NDArray[np.float64]:
+    row = np.asarray(as_pmf(mass, name=name), dtype=np.float64)
+    if row.ndim != 1:
+        raise InvalidDistribution(f"{name} must be one distribution (V,); its shape is {row.shape}. Pass one row.")
+    return row

@@ -1,0 +1,286 @@
+"""What a decoding algorithm is: it drafts a tree of tokens from the draft model and verifies it against the target.
+
+Drafting sees the draft model only. Between drafting and verification the target is evaluated at every vertex of the drafted tree
+together, in one batch: the one serial call of the target that a step costs. Verification then reads those distributions. Both
+stages ask a `Source` for their randomness, so a decoder runs on uniforms and is enumerated exactly by the same lines.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.errors import DecodingInterrupted, InvalidParameter
+from otm.pmf import check_count
+from otm.sequence.models import Absorbing, Context, LanguageModel, next_distributions
+from otm.sequence.shape import TreeShape
+from otm.sequence.source import RaceState, Source, Uniforms
+
+Stop = Literal["rejected", "end_of_draft", "end_of_sequence"]
+"""Why a step ended: no draft agreed with the output, the drafts were used up (bonus token), or the text ended."""
+
+Conditionals = Callable[[Context], NDArray[np.float64]]
+"""The target's next-token distribution `(V,)` after any context of the drafted tree, already evaluated."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DraftTree:
+    """Drafted tokens in a tree, with all that the verifier needs to know of how they were drawn.
+
+    Attributes:
+        shape: the tree's shape.
+        context: tokens before the root.
+        tokens: `(n + 1,)` int64, the token of each vertex; −1 at the root and where there is no draft.
+        draft: the draft model's distribution `(V,)` by context, for every context that drafted.
+        races: by vertex, the race that drew its children; empty for drafts that share no randomness.
+    """
+
+    shape: TreeShape
+    context: Context
+    tokens: NDArray[np.int64]
+    draft: dict[Context, NDArray[np.float64]]
+    races: dict[int, RaceState] = dataclasses.field(default_factory=dict)
+
+    def contexts(self) -> list[Context | None]:
+        """Return the context that each vertex completes, root first; None for vertices without a draft."""
+        found: list[Context | None] = [self.context]
+        for vertex in range(1, self.shape.num_nodes + 1):
+            before, token = found[int(self.shape.parents[vertex - 1])], int(self.tokens[vertex])
+            found.append(None if before is None or token < 0 else (*before, token))
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """The outcome of one step, one serial call of the target.
+
+    Attributes:
+        tokens: the decoded tokens; `accepted + 1` of them unless the text ended with an accepted draft.
+        accepted: how many of them agree with a draft.
+        stopped: why the step ended.
+        survivors: for each accepted token, the drafted vertices that agree with the output so far.
+    """
+
+    tokens: tuple[int, ...]
+    accepted: int
+    stopped: Stop
+    survivors: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoder(abc.ABC):
+    """A decoding algorithm; frozen, hashable, its parameters are its fields."""
+
+    @property
+    @abc.abstractmethod
+    def lossless(self) -> bool:
+        """Whether a step followed by target samples has the target's law, for all models."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> TreeShape:
+        """The shape of the drafted tree."""
+
+    @abc.abstractmethod
+    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+        """Draft a tree after `context`, from the draft model alone."""
+
+    @abc.abstractmethod
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        """Decode tokens from a drafted tree and the target's distributions at its vertices."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """A text decoded in steps.
+
+    Attributes:
+        tokens: the decoded tokens, without the context.
+        steps: the steps; the last may have decoded more than was asked for, `tokens` is cut.
+        ended: whether the end-of-sequence token was reached.
+    """
+
+    tokens: tuple[int, ...]
+    steps: tuple[Step, ...]
+    ended: bool
+
+    @property
+    def num_calls(self) -> int:
+        """Serial calls of the target, one per step."""
+        return len(self.steps)
+
+    @property
+    def tokens_per_call(self) -> float:
+        """Mean number of tokens that a step decoded; NaN before the first."""
+        return sum(len(step.tokens) for step in self.steps) / len(self.steps) if self.steps else float("nan")
+
+
+def step(
+    decoder: Decoder,
+    *,
+    draft: LanguageModel,
+    target: LanguageModel,
+    context: Sequence[int],
+    source: Source,
+    eos: int | None = None,
+) -> Step:
+    """Decode once: draft a tree, evaluate the target on all of it in one batch, verify.
+
+    Args:
+        decoder: any of `otm.sequence.DECODERS`, or your own.
+        draft, target: the two models, over one vocabulary.
+        context: tokens so far.
+        source: the randomness, `Uniforms(rng)` to sample.
+        eos: the end-of-sequence token; the step's tokens end with the first one.
+
+    Returns:
+        Step.
+
+    Raises:
+        InvalidParameter: if the vocabularies differ, or the context already ends with `eos`.
+        InvalidDistribution: if a model returns something else than a distribution.
+        Unsupported: if the decoder's verifier does not verify its drafts.
+
+    Cost: one draft call per level, one target call.
+
+    >>> from otm.sequence import SpeculativeSampling, Uniforms, ZerothOrder
+    >>> model = ZerothOrder([0.0, 1.0])
+    >>> once = step(SpeculativeSampling(2), draft=model, target=model, context=[], source=Uniforms(np.random.default_rng(0)))
+    >>> once.tokens, once.accepted, once.stopped
+    ((1, 1, 1), 2, 'end_of_draft')
+    """
+    prefix = tuple(int(token) for token in context)
+    if draft.num_tokens != target.num_tokens:
+        raise InvalidParameter(
+            f"Draft and target must share one vocabulary; they have {draft.num_tokens} and {target.num_tokens} tokens. Cut padding "
+            "rows off, or choose two models of one family."
+        )
+    if eos is not None:
+        if prefix and prefix[-1] == eos:
+            raise InvalidParameter(
+                f"The context already ends with the end-of-sequence token {eos}: nothing follows it. Stop, or pass eos=None."
+            )
+        draft, target = (Absorbing(model, eos, start=len(prefix)) for model in (draft, target))
+    tree = decoder.draft(draft, prefix, source)
+    known = evaluate(target, tree)
+    return _until(decoder.verify(tree, known.__getitem__, source), eos)
+
+
+def evaluate(target: LanguageModel, tree: DraftTree) -> dict[Context, NDArray[np.float64]]:
+    """Return the target's distribution after every vertex of a drafted tree: its one serial call.
+
+    >>> from otm.sequence import ZerothOrder
+    >>> tree = DraftTree(TreeShape.chain(1), (), np.array([-1, 0]), draft={})
+    >>> evaluate(ZerothOrder([0.5, 0.5]), tree)
+    {(): array([0.5, 0.5]), (0,): array([0.5, 0.5])}
+    """
+    return next_distributions(target, (c for c in tree.contexts() if c is not None), name="target")
+
+
+def steps(
+    decoder: Decoder,
+    *,
+    draft: LanguageModel,
+    target: LanguageModel,
+    context: Sequence[int],
+    rng: np.random.Generator,
+    eos: int | None = None,
+) -> Iterator[Step]:
+    """Decode step after step, each handed out before the next begins, until the text ends; without `eos` it never does.
+
+    Args and errors: as `step`; `rng` is the generator.
+
+    >>> import itertools
+    >>> from otm.sequence import SpeculativeSampling, ZerothOrder
+    >>> model = ZerothOrder([0.0, 1.0])
+    >>> run = steps(SpeculativeSampling(2), draft=model, target=model, context=[], rng=np.random.default_rng(0))
+    >>> [one.tokens for one in itertools.islice(run, 2)]
+    [(1, 1, 1), (1, 1, 1)]
+    """
+    prefix = tuple(int(token) for token in context)
+    source = Uniforms(rng)
+    while True:
+        one = step(decoder, draft=draft, target=target, context=prefix, source=source, eos=eos)
+        yield one
+        if one.stopped == "end_of_sequence":
+            return
+        prefix += one.tokens
+
+
+def generate(
+    decoder: Decoder,
+    *,
+    draft: LanguageModel,
+    target: LanguageModel,
+    context: Sequence[int],
+    num_tokens: int,
+    rng: np.random.Generator,
+    eos: int | None = None,
+) -> Generation:
+    """Decode a text of `num_tokens` tokens, or up to the end-of-sequence token.
+
+    Args:
+        decoder, draft, target, context, eos: as for `step`.
+        num_tokens: tokens wanted, at least 1; the last step is cut there.
+        rng: the generator.
+
+    Returns:
+        Generation; with a lossless decoder its tokens have the target's law.
+
+    Raises:
+        DecodingInterrupted: if a model or the verifier fails on the way; its `generation` holds everything decoded before, and its
+            cause is the failure.
+        InvalidParameter: on a wrong argument.
+
+    Cost: one target call per step.
+
+    >>> from otm.sequence import SpeculativeSampling, ZerothOrder
+    >>> model = ZerothOrder([0.0, 1.0])
+    >>> text = generate(
+    ...     SpeculativeSampling(2), draft=model, target=model, context=[], num_tokens=5, rng=np.random.default_rng(0)
+    ... )
+    >>> text.tokens, text.num_calls
+    ((1, 1, 1, 1, 1), 2)
+    """
+    wanted = check_count(num_tokens, name="num_tokens")
+    done: list[Step] = []
+    tokens: list[int] = []
+    run = steps(decoder, draft=draft, target=target, context=context, rng=rng, eos=eos)
+    try:
+        while len(tokens) < wanted and (not done or done[-1].stopped != "end_of_sequence"):
+            one = next(run)
+            done.append(one)
+            tokens += one.tokens
+    except Exception as error:
+        if not done:
+            raise  # nothing was decoded: the error says it all
+        partial = Generation(tokens=tuple(tokens), steps=tuple(done), ended=False)
+        raise DecodingInterrupted(
+            f"Decoding stopped after {len(tokens)} of {wanted} tokens: {error} The tokens so far are in this error's .generation.",
+            partial,
+        ) from error
+    ended = done[-1].stopped == "end_of_sequence" and len(tokens) <= wanted
+    return Generation(tokens=tuple(tokens[:wanted]), steps=tuple(done), ended=ended)
+
+
+def require_drafts(shape: TreeShape) -> None:
+    """Raise `InvalidParameter` if a shape drafts nothing."""
+    if not isinstance(shape, TreeShape) or shape.num_nodes == 0:
+        raise InvalidParameter(
+            f"A decoder needs a tree of at least one drafted token; got {shape!r}. For plain sampling from the target draw from "
+            "target.next."
+        )
+
+
+def _until(one: Step, eos: int | None) -> Step:
+    """Cut a step after the first end-of-sequence token."""
+    if eos is None or eos not in one.tokens:
+        return one
+    length = one.tokens.index(eos) + 1
+    accepted = min(one.accepted, length)
+    return Step(one.tokens[:length], accepted, "end_of_sequence", one.survivors[:accepted])

@@ -1,0 +1,280 @@
+"""The only randomness that a decoding algorithm sees.
+
+An algorithm asks a `Source` for its random steps: choose a token, accept with a probability, draw drafts, run a verifier's rule,
+run a race. Two sources answer. `Uniforms` executes: drafts are drawn and rules verified by their published steps on uniforms.
+`Outcomes` enumerates: it runs the same algorithm once for every sequence of outcomes and knows the probability of each, from the
+laws of the steps (a rule's conditional law, a race's coupling), never from their samplers. The exact law of any algorithm written
+against a source follows, and the two accounts of a rule stay independent witnesses.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import inverse_cdf
+from otm._races import log_arrivals, log_exponentials
+from otm.drafts.base import Law, enumerate_drafts
+from otm.drafts.without_replacement import WithoutReplacement
+from otm.errors import InvalidParameter, TooLarge, Unsupported
+from otm.pmf import check_rng
+from otm.problem import Problem
+from otm.verifiers.base import Conditional, Verifier, check_drafts, require_support
+from otm.verifiers.race import Race, first_arrivals
+
+MAX_OUTCOMES = 20_000_000
+"""Largest number of outcomes that one enumeration visits."""
+
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RaceState:
+    """What travels with drafts that a race drew, for the target's race to use: the clocks, or what an enumeration knows."""
+
+    drafts: NDArray[np.int64]
+    draft: NDArray[np.float64]
+    log_clocks: NDArray[np.float64] | None
+
+
+class Source(abc.ABC):
+    """Answers the random steps of a decoding algorithm."""
+
+    @abc.abstractmethod
+    def choose(self, mass: NDArray[np.float64]) -> int:
+        """Choose a token with probability mass / Σ mass; `(V,)`."""
+
+    @abc.abstractmethod
+    def accept(self, probability: float) -> bool:
+        """Say yes with the given probability."""
+
+    @abc.abstractmethod
+    def draw(self, law: Law, mass: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw drafts `(k,)` from a draft law on the draft distribution `(V,)`."""
+
+    @abc.abstractmethod
+    def rule(self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law) -> Conditional:
+        """Prepare a verifier for one pair of distributions."""
+
+    @abc.abstractmethod
+    def verify(self, rule: Conditional, drafts: NDArray[np.int64]) -> tuple[int, bool]:
+        """Run a rule on drafts `(k,)`: the output token, and whether the rule accepted a draft."""
+
+    @abc.abstractmethod
+    def race(self, mass: NDArray[np.float64], k: int) -> RaceState:
+        """Run a draft race; its first k arrivals are the drafts."""
+
+    @abc.abstractmethod
+    def winner(self, target: NDArray[np.float64], state: RaceState) -> int:
+        """Run the target's race on the same clocks; return its winner."""
+
+
+class Uniforms(Source):
+    """Executes every step on uniforms from a generator.
+
+    Args:
+        rng: a `numpy.random.Generator`, or anything else whose `random(n)` returns n uniforms in [0, 1).
+
+    Raises:
+        InvalidParameter: if `rng` is not a generator.
+
+    >>> Uniforms(np.random.default_rng(0)).choose(np.array([0.0, 1.0]))
+    1
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = check_rng(rng)
+
+    def choose(self, mass: NDArray[np.float64]) -> int:
+        """Invert the distribution function at one uniform."""
+        return int(inverse_cdf(mass, self._rng.random(1))[0])
+
+    def accept(self, probability: float) -> bool:
+        """Compare one uniform with the probability."""
+        return bool(self._rng.random() < probability)
+
+    def draw(self, law: Law, mass: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Draw as the law draws."""
+        return np.asarray(law.draw(mass, self._rng.random((1, law.num_uniforms(len(mass)))))[0])
+
+    def rule(self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law) -> Conditional:
+        """Prepare it afresh."""
+        return prepare_conditional(verifier, draft, target, law)
+
+    def verify(self, rule: Conditional, drafts: NDArray[np.int64]) -> tuple[int, bool]:
+        """Execute the rule's published steps."""
+        rows = check_drafts(drafts, rule.problem)
+        output, accepted = rule.verify(rows, self._rng.random((1, rule.num_uniforms)), None)
+        return int(output[0]), bool(accepted[0])
+
+    def race(self, mass: NDArray[np.float64], k: int) -> RaceState:
+        """Start one exponential clock per token."""
+        clocks = log_exponentials(self._rng.random((1, len(mass))))
+        return RaceState(drafts=first_arrivals(log_arrivals(clocks, mass), k)[0], draft=mass, log_clocks=clocks)
+
+    def winner(self, target: NDArray[np.float64], state: RaceState) -> int:
+        """Return argmin of clock / q."""
+        if state.log_clocks is None:
+            raise InvalidParameter(
+                "A race is decided on the clocks that drew its drafts; this state holds none. Use the source that drew it."
+            )
+        return int(np.argmin(log_arrivals(state.log_clocks, target)))
+
+
+class Outcomes(Source):
+    """Follows one sequence of outcomes and knows its probability; `outcomes` runs it through all of them.
+
+    Attributes:
+        mass: probability of the outcomes followed so far in this run.
+    """
+
+    def __init__(self, memory: dict[object, Any]) -> None:
+        self.mass = 1.0
+        self._trail: list[_Fork] = []
+        self._position = 0
+        self._memory = memory
+
+    def choose(self, mass: NDArray[np.float64]) -> int:
+        """Fork over the tokens of positive mass."""
+        return int(self._fork(*self._remember(("choose", mass.tobytes()), lambda: _positive(mass / mass.sum()))))
+
+    def accept(self, probability: float) -> bool:
+        """Fork over yes and no, where both are possible."""
+        if probability >= 1.0 or probability <= 0.0:
+            return probability >= 1.0
+        return bool(self._fork((True, False), (probability, 1.0 - probability)))
+
+    def draw(self, law: Law, mass: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Fork over every draft sequence of positive mass."""
+        drafts: NDArray[np.int64] = self._fork(*self._remember(("draw", law, mass.tobytes()), lambda: _sequences(law, mass)))
+        return drafts
+
+    def rule(self, verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law) -> Conditional:
+        """Prepare it once per pair of distributions."""
+        key = ("rule", verifier, law, draft.tobytes(), target.tobytes())
+        rule: Conditional = self._remember(key, lambda: prepare_conditional(verifier, draft, target, law))
+        return rule
+
+    def verify(self, rule: Conditional, drafts: NDArray[np.int64]) -> tuple[int, bool]:
+        """Fork over the rule's conditional law."""
+        key = ("verify", id(rule), drafts.tobytes())  # rules live as long as the memory: it holds them
+        pair: tuple[int, bool] = self._fork(*self._remember(key, lambda: _verdicts(rule, drafts)))
+        return pair
+
+    def race(self, mass: NDArray[np.float64], k: int) -> RaceState:
+        """Fork over the first k arrivals, tokens without replacement."""
+        return RaceState(drafts=self.draw(WithoutReplacement(k), mass), draft=mass, log_clocks=None)
+
+    def winner(self, target: NDArray[np.float64], state: RaceState) -> int:
+        """Fork over the winner given the arrivals, by the coupling of the two races."""
+        key = ("winner", state.drafts.tobytes(), state.draft.tobytes(), target.tobytes())
+        return int(self._fork(*self._remember(key, lambda: self._winners(target, state))))
+
+    def _winners(self, target: NDArray[np.float64], state: RaceState) -> tuple[Sequence[int], Sequence[float]]:
+        key = ("coupling", len(state.drafts), state.draft.tobytes(), target.tobytes())
+        rows = self._remember(key, lambda: _race_rows(state.draft, target, len(state.drafts)))
+        return _positive(rows[tuple(state.drafts.tolist())])
+
+    def _remember(self, key: object, make: Callable[[], Any]) -> Any:
+        if key not in self._memory:
+            self._memory[key] = make()
+        return self._memory[key]
+
+    def _fork(self, options: Sequence[Any], masses: Sequence[float]) -> Any:
+        if self._position == len(self._trail):
+            self._trail.append(_Fork(num_options=len(options)))
+        taken = self._trail[self._position].taken
+        self._position += 1
+        self.mass *= masses[taken]
+        return options[taken]
+
+    def advance(self) -> bool:
+        """Move to the next sequence of outcomes; False when all have been followed."""
+        while self._trail and self._trail[-1].taken + 1 == self._trail[-1].num_options:
+            self._trail.pop()
+        if not self._trail:
+            return False
+        self._trail[-1].taken += 1
+        self.mass, self._position = 1.0, 0
+        return True
+
+
+@dataclasses.dataclass
+class _Fork:
+    num_options: int
+    taken: int = 0
+
+
+def outcomes(run: Callable[[Source], Result], *, memory: dict[object, Any] | None = None) -> Iterator[tuple[Result, float]]:
+    """Run an algorithm through every sequence of outcomes and give each result with its probability.
+
+    Args:
+        run: the algorithm, a pure function of its source: the same outcomes lead to the same result.
+        memory: laws computed before, kept for further enumerations over the same models.
+
+    Yields:
+        (result, probability); the probabilities sum to 1.
+
+    Raises:
+        TooLarge: beyond twenty million outcomes.
+
+    Cost: one run per outcome.
+
+    >>> sum(mass for heads, mass in outcomes(lambda s: s.accept(0.25) and s.accept(0.5)) if heads)
+    0.125
+    """
+    source = Outcomes({} if memory is None else memory)
+    for _ in range(MAX_OUTCOMES):
+        result = run(source)
+        yield result, source.mass
+        if not source.advance():
+            return
+    raise TooLarge(
+        f"An enumeration is limited to {MAX_OUTCOMES:,} outcomes; this one has more. Take a smaller vocabulary, tree or length, or "
+        "sample with otm.sequence.generate."
+    )
+
+
+def prepare_conditional(verifier: Verifier, draft: NDArray[np.float64], target: NDArray[np.float64], law: Law) -> Conditional:
+    """Prepare a verifier that needs nothing but the drafts.
+
+    Raises:
+        Unsupported: if it does not verify this law, or shares randomness with the drafter.
+    """
+    require_support(verifier, law)
+    rule = verifier.prepare(Problem(draft=draft, target=target, law=law))
+    if not isinstance(rule, Conditional):
+        raise Unsupported(
+            f"Drafts of {law!r} carry no shared randomness here; {verifier!r} needs it. Use otm.sequence.Ersd for "
+            "exponential races, or choose another verifier."
+        )
+    return rule
+
+
+def _positive(mass: NDArray[np.float64]) -> tuple[list[int], list[float]]:
+    live = np.flatnonzero(mass > 0)
+    return live.tolist(), mass[live].tolist()
+
+
+def _sequences(law: Law, mass: NDArray[np.float64]) -> tuple[list[NDArray[np.int64]], list[float]]:
+    table = enumerate_drafts(law, mass)
+    live = np.flatnonzero(table.mass > 0)
+    return list(table.tokens[live]), table.mass[live].tolist()
+
+
+def _verdicts(rule: Conditional, drafts: NDArray[np.int64]) -> tuple[list[tuple[int, bool]], list[float]]:
+    accepted, residual = (part[0] for part in rule.split(check_drafts(drafts, rule.problem)))
+    taken, rest = np.flatnonzero(accepted > 0), np.flatnonzero(residual > 0)
+    options = [(int(token), True) for token in taken] + [(int(token), False) for token in rest]
+    return options, [*accepted[taken].tolist(), *residual[rest].tolist()]
+
+
+def _race_rows(draft: NDArray[np.float64], target: NDArray[np.float64], k: int) -> dict[tuple[int, ...], NDArray[np.float64]]:
+    joint = Race().prepare(Problem(draft=draft, target=target, law=WithoutReplacement(k))).joint()
+    dense = joint.joint.toarray()
+    return {tuple(row): mass / mass.sum() for row, mass in zip(joint.drafts.tolist(), dense, strict=True) if mass.sum() > 0}
