@@ -1,0 +1,45 @@
+"""`python -m analysis compare`: every scheme on both models' next-token distributions after a prompt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.commands.options import integers
+
+
+def compare(
+    prompt: Annotated[str, typer.Option(help="The text whose next token is drafted and verified.")],
+    draft: Annotated[str | None, typer.Option(help="Draft model: hub name or folder. Default: the shipped one.")] = None,
+    target: Annotated[str | None, typer.Option(help="Target model: hub name or folder. Default: the shipped one.")] = None,
+    k: Annotated[str, typer.Option(help="Numbers of drafts, comma-separated.")] = "1,2,4,8,16",
+    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature of both models.")] = 1.0,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus mass of both models.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    samples: Annotated[int, typer.Option(min=0, help="Monte Carlo draws per row; 0 for none.")] = 2_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the Monte Carlo draws.")] = 0,
+    plot: Annotated[Path, typer.Option(help="Where to write the plot (.png, .pdf or .svg).")] = Path("comparison.png"),
+    trust_remote_code: Annotated[bool, typer.Option(help="Run Python files that come with a model.")] = False,
+) -> None:
+    """Compare every scheme on both models' next-token distributions after a prompt."""
+    import numpy as np
+
+    from analysis.comparison import check_plot, compare_prompt, plot_comparison
+    from analysis.models import load_pair
+
+    ks = integers(k)
+    check_plot(plot)
+    pair = load_pair(draft=draft, target=target, device=device, trust_remote_code=trust_remote_code)
+    result = compare_prompt(
+        pair, prompt, k=ks, temperature=temperature, top_p=top_p, samples=samples, rng=np.random.default_rng(seed)
+    )
+    typer.echo(f"prompt   {prompt}")
+    typer.echo("next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in result.likely))
+    typer.echo(f"V = {pair.num_tokens}, temperature {temperature:g}, {pair.device}")
+    for note in pair.notes:
+        typer.echo(f"note     {note}")
+    typer.echo(f"\n{result.table}\n")
+    plot_comparison(result, plot)
+    typer.echo(f"plot     {plot}")

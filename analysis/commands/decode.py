@@ -1,0 +1,52 @@
+"""`python -m analysis decode`: run prompts through decoding algorithms with a pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.commands.options import integers
+
+
+def decode(
+    prompts: Annotated[Path, typer.Option(help="Text with one prompt per line, JSON lines or Parquet.")],
+    out: Annotated[Path, typer.Option(help="Results file (JSON lines); a killed run goes on from it.")],
+    decoder: Annotated[
+        list[str], typer.Option(help="An algorithm, for example 'DraftSelection(4, 8)' or 'Gsd(chain(5))'; repeat for several.")
+    ],
+    draft: Annotated[str | None, typer.Option(help="Draft model: hub name or folder. Default: the shipped one.")] = None,
+    target: Annotated[str | None, typer.Option(help="Target model: hub name or folder. Default: the shipped one.")] = None,
+    num_tokens: Annotated[int, typer.Option(min=1, help="Tokens to decode per prompt.")] = 64,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.")] = 128,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use the first prompts only.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, comma-separated; one text each.")] = "0",
+    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature of both models.")] = 1.0,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus mass of both models.")] = None,
+    field: Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")] = "text",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    trust_remote_code: Annotated[bool, typer.Option(help="Run Python files that come with a model.")] = False,
+) -> None:
+    """Decode prompts with any algorithm and report tokens per serial call of the target."""
+    import itertools
+
+    from analysis.decode_run import RunSettings, run_decode, summary_table
+    from analysis.decoder_text import decoder_from_text
+    from analysis.models import load_pair
+    from analysis.prompts import open_prompts
+    from analysis.prompts import prompts as numbered
+
+    decoders = {text.strip(): decoder_from_text(text) for text in decoder}
+    chosen_seeds = integers(seeds, name="seeds", minimum=0)
+    pair = load_pair(draft=draft, target=target, device=device, trust_remote_code=trust_remote_code)
+    texts = itertools.islice(numbered(open_prompts(prompts, field=field)), limit)
+    tokens = [pair.encode(prompt.text)[-prompt_tokens:] for prompt in texts]
+    settings = RunSettings(
+        draft=draft, target=target, num_tokens=num_tokens, temperature=temperature, top_p=top_p, dtype=str(pair.target.dtype)
+    )
+    records = run_decode(pair, decoders, tokens, settings=settings, seeds=chosen_seeds, out=out)
+    for note in pair.notes:
+        typer.echo(f"note     {note}")
+    typer.echo(summary_table(records, list(decoders)))
+    typer.echo(f"results  {out}")

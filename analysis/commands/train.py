@@ -1,0 +1,32 @@
+"""`python -m analysis train`: train a small pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    out: Annotated[Path, typer.Option(help="Where the pair is written, in Hugging Face format.")],
+    work: Annotated[Path, typer.Option(help="Where checkpoints are kept; a killed run resumes from here.")],
+    text: Annotated[
+        list[Path] | None, typer.Option(help="UTF-8 text to train on. Default: installed packages' docstrings.")
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="JSON with fields of the recipe to change.")] = None,
+    constraints: Annotated[Path, typer.Option(help="Pinned packages whose docstrings are used.")] = Path("constraints.txt"),
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    threads: Annotated[int | None, typer.Option(help="CPU threads; the trajectory depends on it in the last bits.")] = None,
+) -> None:
+    """Train tokenizer, draft and target; resumes where a killed run stopped."""
+    from analysis import corpus as texts
+    from analysis.models import choose_device
+    from analysis.pair_training import recipe_from_json, train_pair
+    from analysis.training import Recipe
+
+    chosen = Recipe() if recipe is None else recipe_from_json(recipe)
+    corpus = texts.from_text_files(text) if text else texts.from_installed_packages(constraints)
+    figures = train_pair(corpus, chosen, out=out, work=work, device=choose_device(device), threads=threads)
+    for name, score in figures.items():
+        typer.echo(f"{name:<7} held-out {score.bits_per_byte:.4f} bits per byte, {score.nats_per_token:.4f} nats per token")

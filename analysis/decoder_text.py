@@ -1,0 +1,95 @@
+"""Decoders written as text: the library's own constructors, called with literals, and nothing else.
+
+`DraftSelection(4, 8, RecursiveRejection())`, `Gsd(chain(5))`, `Ersd(tree('tree.json'))`: what the documentation writes is what a
+command line takes. The text is parsed, never executed, and only the names listed here mean anything.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import otm
+from analysis.errors import AnalysisError
+from otm.sequence import DECODERS, Decoder, TreeShape
+
+_MAX_TEXT = 10_000
+
+
+def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
+    """Return the decoder that a text names.
+
+    Args:
+        text: one constructor call of `otm.sequence.DECODERS`; its arguments are numbers, tuples, and further calls: verifiers
+            (`otm.VERIFIERS`), draft laws (`otm.LAWS`), shapes (`chain(5)`, `batch(8)`, `sequences(4, 8)`, `prefix_tree((4, 2))`,
+            `specinfer(6)`, `parents([0, 0, 1])`, `tree('tree.json')`).
+        folder: where the files named by `tree` are; they may not lie outside it.
+
+    Raises:
+        AnalysisError: if the text is anything else.
+    """
+    names = _names(folder)
+    try:
+        if len(text) > _MAX_TEXT:
+            raise ValueError(f"it has {len(text)} characters")
+        found = _value(ast.parse(text.strip(), mode="eval").body, names)
+    except (SyntaxError, ValueError, TypeError, RecursionError, otm.OtmError) as error:
+        raise AnalysisError(f"{_short(text)} names no decoder: {error} Write one like {_example()}.") from error
+    if not isinstance(found, Decoder):
+        raise AnalysisError(
+            f"{_short(text)} is a {type(found).__name__}, not a decoder. Write one of {', '.join(d.__name__ for d in DECODERS)}."
+        )
+    return found
+
+
+def _names(folder: Path) -> dict[str, Callable[..., Any]]:
+    shapes = {
+        "chain": TreeShape.chain,
+        "batch": TreeShape.batch,
+        "sequences": TreeShape.sequences,
+        "prefix_tree": TreeShape.prefix_tree,
+        "specinfer": TreeShape.specinfer,
+        "parents": TreeShape.from_parents,
+        "tree": lambda name: _read_tree(_inside(folder, name)),
+    }
+    return {cls.__name__: cls for cls in (*DECODERS, *otm.VERIFIERS, *otm.LAWS)} | shapes
+
+
+def _value(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | None):
+        return node.value
+    if isinstance(node, ast.Tuple | ast.List):
+        return tuple(_value(item, names) for item in node.elts)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return -node.operand.value  # type: ignore[operator]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id not in names:
+            raise ValueError(f"{node.func.id!r} is unknown; known are {', '.join(names)}.")
+        keywords = {item.arg: _value(item.value, names) for item in node.keywords if item.arg is not None}
+        if len(keywords) < len(node.keywords):
+            raise ValueError("** is not allowed.")
+        return names[node.func.id](*(_value(item, names) for item in node.args), **keywords)
+    raise ValueError(f"{ast.unparse(node)!r} is neither a literal nor a call of a known name.")
+
+
+def _read_tree(path: Path) -> TreeShape:
+    from otm.sequence.interchange import load_tree
+
+    return load_tree(path).shape
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ValueError(f"{name!r} lies outside {folder}.")
+    return path
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+def _example() -> str:
+    return "'DraftSelection(4, 8)' or 'Gsd(chain(5))'"
