@@ -10,6 +10,7 @@ from analysis.commands.capture import capture
 from analysis.commands.compare import compare
 from analysis.commands.decode import decode
 from analysis.commands.experiment import experiment
+from analysis.commands.latency import latency
 from analysis.commands.train import train
 from analysis.errors import AnalysisError
 
@@ -19,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (compare, decode, experiment, train, capture):
+for command in (compare, decode, experiment, latency, train, capture):
     app.command()(command)
 
 

@@ -68,6 +68,10 @@ def run_decode(
     with tqdm(total=len(tasks), unit="text", disable=not sys.stderr.isatty()) as bar:
         bar.update(sum(task in results.done for task in tasks))
 
+        def forget() -> None:
+            draft.forget()
+            target.forget()
+
         def advance(record: Record) -> None:
             bar.set_postfix_str(f"{sum(record.lengths) / max(1, record.num_calls):.2f} tokens/call")
             bar.update()
@@ -81,6 +85,7 @@ def run_decode(
             num_tokens=settings.num_tokens,
             eos=_end_of_text(pair),
             results=results,
+            before_each=forget,
             after_each=advance,
         )
     asked = set(tasks)

@@ -77,9 +77,12 @@ def run_tasks(
     num_tokens: int,
     eos: int | None,
     results: ResultsFile,
+    before_each: Callable[[], None] = lambda: None,
     after_each: Callable[[Record], None] = lambda record: None,
 ) -> None:
     """Decode every task that the results file does not hold yet, and append its record.
+
+    `before_each` is where models forget what they cache: the last bits of a distribution may depend on it.
 
     Raises:
         AnalysisError: if a model fails; the file keeps all records before, and the message says which task it was.
@@ -87,6 +90,7 @@ def run_tasks(
     for task in tasks:
         if task in results.done:
             continue
+        before_each()
         start = time.perf_counter()
         try:
             text = generate(
