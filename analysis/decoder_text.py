@@ -13,9 +13,10 @@ from typing import Any
 
 import otm
 from analysis.errors import AnalysisError
-from otm.sequence import DECODERS, Decoder, TreeShape
+from otm.sequence import DECODERS, Decoder, TreeShape, tree_from_json
 
 _MAX_TEXT = 10_000
+_MAX_FILE = 1 << 26
 
 
 def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
@@ -75,9 +76,12 @@ def _value(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:
 
 
 def _read_tree(path: Path) -> TreeShape:
-    from otm.sequence.interchange import load_tree
-
-    return load_tree(path).shape
+    if not path.is_file() or path.stat().st_size > _MAX_FILE:
+        raise ValueError(f"{path.name!r} is no file of at most {_MAX_FILE:,} bytes.")
+    shape = tree_from_json(path.read_text(encoding="utf-8")).shape
+    if shape is None:
+        raise ValueError(f"{path.name!r} holds no tree, only an acceptance vector.")
+    return shape
 
 
 def _inside(folder: Path, name: str) -> Path:

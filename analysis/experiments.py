@@ -37,10 +37,10 @@ TABLE2_LENGTHS = (4, 8)
 TABLE2_DRAFTS = (1, 2, 4, 8)
 TABLE2_SEEDS = (0, 1, 2)
 
-ERSD_BATCH = (1, 2, 4, 8, 16, 32)
-ERSD_SEQUENCE = (1, 2, 4, 8, 16, 32)
-ERSD_SPECINFER = (3, 4, 6, 8)
-ERSD_OPTIMAL = (1, 2, 4, 8, 16, 32, 64)
+ERSD_BATCH = (1, 2, 4, 8, 16)
+ERSD_SEQUENCE = (1, 2, 4, 8, 16)
+ERSD_SPECINFER = (3, 4, 6)
+ERSD_OPTIMAL = (1, 2, 4, 8, 16, 32)
 ERSD_METHODS: dict[str, Callable[[TreeShape], Decoder]] = {"GSD": Gsd, "ERSD": Ersd}
 
 MENTORED_BUDGETS = (0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0)

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.timing import machine
 
 RESULTS = Path(__file__).parent / "results"
-SUITES = ("core", "optimal", "device")
+SUITES = ("core", "optimal", "trees", "device")
 _NEEDS = {"device": "torch"}
 
 

@@ -17,7 +17,7 @@ from figures import ersd
 from figures.work import Work
 
 TITLE = "Marginal gain per drafted token"
-MOST = 64
+MOST = 32
 FEWEST = 3
 """Vertices accepted fewer times than this are not drawn: their frequency says little."""
 
@@ -81,7 +81,7 @@ def _panel(axes: Axes, panel: dict[str, Any]) -> None:
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    ticks = [1, 2, 4, 8, 16, 32, 64]
+    ticks = [1, 2, 4, 8, 16, 32]
     axes.set_xticks(ticks, [str(n) for n in ticks])
     axes.set_ylim(2e-3, 1.0)
     axes.set_xlabel("n, in drafting order")

@@ -20,11 +20,20 @@ A *draft law* says how drafts are drawn, a *verifier* how the output is chosen g
 target, law) alone. Arrays are keyword-only, because α is not symmetric in p and q.
 """
 
+from otm.bounds.index_entropy import greedy_index_entropy_upper, index_entropy_lower, index_entropy_upper
 from otm.bounds.kseq_lower import kseq_factor, kseq_lower
 from otm.bounds.limit_upper import support_limit_upper
 from otm.bounds.list_matching_lower import list_matching_lower
 from otm.bounds.poisson_matching_lower import poisson_matching_lower, poisson_representation_lower
 from otm.bounds.spectr_upper import spectr_minimum_upper, spectr_upper
+from otm.bounds.tunstall_upper import (
+    ExploredBound,
+    even_spread,
+    leaf_entropy,
+    tunstall_explored_upper,
+    tunstall_minimum_upper,
+    tunstall_upper,
+)
 from otm.comparison import Comparison, ComparisonRow, compare
 from otm.distortion import Distortion, distortion, output_law
 from otm.distributions import bernoulli, describe, dirichlet, from_logits, uniform, zipf
@@ -103,6 +112,7 @@ __all__ = [
     "Deterministic",
     "Distortion",
     "Estimate",
+    "ExploredBound",
     "Fuzzy",
     "Greedy",
     "GreedyOptimal",
@@ -150,15 +160,20 @@ __all__ = [
     "dirichlet",
     "distortion",
     "estimate",
+    "even_spread",
     "from_logits",
     "gamma_star",
+    "greedy_index_entropy_upper",
     "harmonic_mean_distance",
+    "index_entropy_lower",
+    "index_entropy_upper",
     "kernel",
     "kl_divergence",
     "kl_frontier",
     "kl_frontier_program",
     "kseq_factor",
     "kseq_lower",
+    "leaf_entropy",
     "list_matching_lower",
     "normalise",
     "optimal_acceptance",
@@ -179,6 +194,9 @@ __all__ = [
     "spectr_upper",
     "support_limit_upper",
     "total_variation",
+    "tunstall_explored_upper",
+    "tunstall_minimum_upper",
+    "tunstall_upper",
     "tv_frontier",
     "two_token_optimum",
     "uniform",

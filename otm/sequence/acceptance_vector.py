@@ -1,8 +1,8 @@
 """Acceptance vectors: how likely the i-th child of a vertex is the accepted one.
 
-A(i) = Pr(the i-th draft is the accepted one), i = 1..k, a sub-distribution over child ranks; what is missing to 1 is the probability
-that every draft is rejected. It is all that a drafting tree needs to know about a verifier when positions are independent (0-th
-order): a vertex is accepted with the product of A along its path.
+A(i) = Pr(the i-th draft is the accepted one), i = 1..k, a sub-distribution over child ranks; what is missing to 1 is the
+probability that every draft is rejected. It is all that a drafting tree needs to know about a verifier when positions are
+independent (0-th order): a vertex is accepted with the product of A along its path.
 
 A verifier has an acceptance vector if its accept events are *nested in k*: whether and where it stops among the first i drafts must
 not depend on how many more were drafted. Then α_k = A(1) + … + A(k) for every k, so A(i) = α_i − α_{i−1}. Recursive rejection tries
@@ -61,8 +61,8 @@ def check_acceptance(values: ArrayLike, *, name: str = "acceptance") -> NDArray[
     tolerance = SUM_TOLERANCE_FLOAT32 if raw.dtype == np.float32 else SUM_TOLERANCE_FLOAT64
     if total > 1 + tolerance:
         raise InvalidDistribution(
-            f"{name} must sum to at most 1, one draft being accepted at most; it sums to {total:.9g}. If these are the probabilities "
-            "of accepting within the first i drafts, take differences."
+            f"{name} must sum to at most 1, one draft being accepted at most; it sums to {total:.9g}. If these are the "
+            "probabilities of accepting within the first i drafts, take differences."
         )
     return array / total if total > 1 else array
 
@@ -193,7 +193,9 @@ def empirical_acceptance(accepted: ArrayLike, tried: ArrayLike) -> NDArray[np.fl
     hits, trials = np.asarray(accepted), np.asarray(tried)
     if hits.ndim != 1 or hits.shape != trials.shape or hits.size == 0 or {hits.dtype.kind, trials.dtype.kind} - set("iuf"):
         raise InvalidParameter(f"accepted and tried must be counts of one shape (k,); got {hits.shape} and {trials.shape}.")
-    if not (np.isfinite(hits).all() and np.isfinite(trials).all() and (trials > 0).all() and ((hits >= 0) & (hits <= trials)).all()):
+    if not (
+        np.isfinite(hits).all() and np.isfinite(trials).all() and (trials > 0).all() and ((hits >= 0) & (hits <= trials)).all()
+    ):
         raise InvalidParameter(
             f"Counts must satisfy 0 ≤ accepted ≤ tried and tried > 0 at every rank; got {hits.tolist()} of {trials.tolist()}. "
             "Leave out ranks that were never tried."

@@ -100,6 +100,15 @@ def step_law(
         for one, decided in outcomes(functools.partial(decoder.verify, tree, conditionals), memory=known):
             key = (one.tokens, one.accepted)
             found[key] = found.get(key, 0.0) + drafted * decided
+    return collect(found)
+
+
+def collect(found: dict[tuple[Context, int], float]) -> StepLaw:
+    """Return the law whose outcomes (decoded tokens, accepted drafts) have these masses.
+
+    >>> collect({((1, 0), 1): 0.25, ((0,), 0): 0.75}).tokens.tolist()
+    [[0, -1], [1, 0]]
+    """
     width = max(len(tokens) for tokens, _ in found)
     rows = sorted(found)
     return StepLaw(

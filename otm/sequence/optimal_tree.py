@@ -6,10 +6,6 @@ vertices form a tree without gaps, and no tree of N vertices has a larger sum. T
 likely leaf. Limits on depth and width keep the argument, because the tree of all admissible vertices is closed under taking parents
 and elder siblings.
 
-*One queue per rank.* Vertices leave the priority queue in descending order of acceptance. If A is a vector, the candidates of rank i
-are the vertices popped so far, times A(i): they too come in descending order, a first-in first-out queue for each rank. The heap
-holds one entry per rank, the head of its queue, and a million vertices cost a million replacements in a heap of a few entries.
-
 Since the vertices are numbered in the order in which they leave the queue, the first n of them are the optimal tree of n vertices:
 one construction serves every budget.
 """
@@ -18,18 +14,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import heapq
 import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm.errors import InvalidDistribution
+from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import check_count
+from otm.sequence._tree_growth import Growth, checked_step, grow_by_path
 from otm.sequence.acceptance_vector import PathAcceptance, check_acceptance
-from otm.sequence.shape import TreeShape
-
-_SUM_TOLERANCE = 1e-9
+from otm.sequence.shape import TreeShape, affordable
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -69,19 +63,26 @@ class OptimalTree:
 
 
 def optimal_tree(
-    acceptance: ArrayLike | PathAcceptance, *, num_nodes: int, max_depth: int | None = None, max_width: int | None = None
+    acceptance: ArrayLike | PathAcceptance,
+    *,
+    num_nodes: int,
+    max_depth: int | None = None,
+    max_width: int | None = None,
+    order: int | None = None,
 ) -> OptimalTree:
     """Build the tree of at most `num_nodes` drafted vertices with the most expected tokens per target call.
 
     E[tokens] = 1 + Σ_v Π A along the path to v, maximised over all ordered trees within the limits.
 
     Args:
-        acceptance: A, probabilities `(k,)` of accepting the child of each rank, non-increasing; or a function of a rank path (root's
-            first child: (0,)) that gives the probability of accepting that vertex given that its parent is accepted, in [0, 1],
-            non-increasing from one sibling to the next, Σ ≤ 1 over siblings: acceptance of any Markov order.
+        acceptance: A, probabilities `(k,)` of accepting the child of each rank, non-increasing; or a function of a rank path (the
+            root's first child: (0,)) that gives the probability of accepting that vertex given that its parent is accepted, in
+            [0, 1], non-increasing from one sibling to the next, Σ ≤ 1 over siblings.
         num_nodes: N ≥ 0, the budget of drafted tokens.
         max_depth: the largest number of drafts on a path; no limit if None.
-        max_width: the largest number of children of a vertex; the length of a vector if None.
+        max_width: the largest number of children of a vertex; no limit but the vector's length if None.
+        order: for a function, the Markov order m of acceptance: it is asked once for each path of at most m + 1 ranks and stands
+            for all longer paths that end in it. None if it depends on the whole path.
 
     Returns:
         OptimalTree, its vertices in descending order of acceptance (ties: lower rank first). Vertices that cannot be accepted are
@@ -90,25 +91,37 @@ def optimal_tree(
     Raises:
         InvalidDistribution: if A is no sub-distribution, or increases from one rank to the next: the greedy choice would then leave
             out siblings that must be drafted first. `tree_program` solves that case.
-        InvalidParameter: on limits that are not integers ≥ 1.
+        InvalidParameter: on limits that are not integers ≥ 1, or an order given for a vector, whose order is 0.
+        TooLarge: beyond fifty million vertices.
 
-    Cost: O(N log k) for a vector, about a second for a million vertices; O(N (log N + depth)) for a function, called at most twice
-    per vertex. Accuracy: a product of at most depth factors, a sum of positive terms.
+    Cost: O(N log k) for a vector, about two seconds for a million vertices; for a function O(N log(queues)), one queue per state
+    and rank, two calls and O(depth + log N) per vertex if it depends on the whole path. Accuracy: a product of at most depth
+    factors, a sum of positive terms.
     Reference: ERSD [Kobus & Gündüz 2025], Algorithm 3; Tunstall 1968; docs/theory.md, "Sequences and trees".
 
     >>> tree = optimal_tree([0.6, 0.25, 0.1, 0.05], num_nodes=10)
     >>> tree.shape.parents.tolist(), round(tree.expected_tokens, 6)
-    ([0, 1, 0, 2, 1, 3, 4, 2, 5, 3], 3.1356)
+    ([0, 1, 0, 2, 3, 1, 4, 0, 5, 6], 3.1356)
     """
-    budget = check_count(num_nodes, name="num_nodes", minimum=0)
+    budget = affordable(check_count(num_nodes, name="num_nodes", minimum=0))
     depth = budget if max_depth is None else min(budget, check_count(max_depth, name="max_depth"))
     width = budget if max_width is None else min(budget, check_count(max_width, name="max_width"))
-    if callable(acceptance):
-        weights, parents = _grow_by_path(acceptance, budget, depth, width)
+    if callable(acceptance) and order is None:
+        weights, parents = grow_by_path(acceptance, budget, depth, width)
     else:
-        vector = check_acceptance(acceptance)
-        require_sorted(vector)
-        weights, parents = _grow(vector[:width].tolist(), budget, depth)
+        if callable(acceptance):
+            growth = Growth(acceptance, check_count(order, name="order", minimum=0), width)
+        else:
+            if order is not None:
+                raise InvalidParameter(
+                    f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave it out."
+                )
+            vector = check_acceptance(acceptance)
+            require_sorted(vector)
+            steps = vector.tolist()
+            growth = Growth(lambda path: steps[path[-1]], 0, min(width, len(steps)))
+        growth.run(budget, depth)
+        weights, parents = growth.weights, growth.parents
     mass = np.asarray(weights, dtype=np.float64)
     mass.setflags(write=False)
     return OptimalTree(TreeShape(np.asarray(parents, dtype=np.int64)), mass)
@@ -137,7 +150,7 @@ def tree_acceptance(acceptance: ArrayLike | PathAcceptance, *, shape: TreeShape)
     if callable(acceptance):
         weights = np.ones(shape.num_nodes + 1)
         for vertex, path in enumerate(shape.paths()[1:], start=1):
-            weights[vertex] = weights[shape.parents[vertex - 1]] * _checked_step(acceptance, path)
+            weights[vertex] = weights[shape.parents[vertex - 1]] * checked_step(acceptance, path)
     else:
         vector = np.append(check_acceptance(acceptance), 0.0)
         weights = vector[np.minimum(shape.ranks, len(vector) - 1)]
@@ -159,81 +172,3 @@ def require_sorted(acceptance: NDArray[np.float64]) -> None:
             f"The greedy tree needs a non-increasing acceptance vector; rank {i + 1} has {acceptance[i + 1]:.6g} after "
             f"{acceptance[i]:.6g}. Use otm.sequence.tree_program, which allows any order."
         )
-
-
-def _grow(acceptance: list[float], num_nodes: int, max_depth: int) -> tuple[list[float], list[int]]:
-    """Return the acceptance (root first) and the parents of the vertices in the order in which they leave the queues.
-
-    `inner` lists the vertices that may have children, in that order; queue r has its head at `inner[cursor[r]]`. The heads move in
-    step: cursor[r + 1] ≤ cursor[r], because A does not increase and ties go to the lower rank. Hence an elder sibling always leaves
-    first, and rank r + 1 need not be opened before rank r has been popped once.
-    """
-    weights, parents, levels, inner = [1.0], list[int](), [0], [0]
-    cursor = [0]
-    heap = [(-acceptance[0], 0)] if num_nodes else []
-    waiting: list[int] = []  # ranks whose queue is empty until another inner vertex appears
-    while heap and len(parents) < num_nodes:
-        key, rank = heap[0]
-        if not key:
-            break  # whatever is left is never accepted
-        position = cursor[rank]
-        parent = inner[position]
-        parents.append(parent)
-        weights.append(-key)
-        level = levels[parent] + 1
-        levels.append(level)
-        if level < max_depth:
-            inner.append(len(parents))
-            while waiting:
-                other = waiting.pop()
-                heapq.heappush(heap, (key * acceptance[other], other))
-        position += 1
-        cursor[rank] = position
-        if position < len(inner):
-            heapq.heapreplace(heap, (-weights[inner[position]] * acceptance[rank], rank))
-        else:
-            heapq.heappop(heap)
-            waiting.append(rank)
-        if rank + 1 == len(cursor) < len(acceptance):
-            cursor.append(0)
-            heapq.heappush(heap, (-acceptance[rank + 1], rank + 1))
-    return weights, parents
-
-
-def _grow_by_path(acceptance: PathAcceptance, num_nodes: int, max_depth: int, max_width: int) -> tuple[list[float], list[int]]:
-    """Do the same for acceptance that depends on the path: a heap of candidates, first child and next sibling pushed when popped."""
-    weights, parents = [1.0], list[int]()
-    # (−acceptance, order of pushing, parent, path, its step, the sum of steps over elder siblings)
-    heap: list[tuple[float, int, int, tuple[int, ...], float, float]] = []
-    pushed = 0
-
-    def push(parent: int, path: tuple[int, ...], elder: float, elders: float) -> None:
-        nonlocal pushed
-        step = _checked_step(acceptance, path)
-        if step > elder or elders + step > 1 + _SUM_TOLERANCE:
-            raise InvalidDistribution(
-                f"Acceptance must not increase from one sibling to the next, nor sum to more than 1; path {path} has {step:.6g} after "
-                f"{elder:.6g}, {elders + step:.6g} together. Order the drafts by acceptance."
-            )
-        if weight := weights[parent] * step:
-            heapq.heappush(heap, (-weight, pushed, parent, path, step, elders + step))
-            pushed += 1
-
-    if num_nodes:
-        push(0, (0,), 1.0, 0.0)
-    while heap and len(parents) < num_nodes:
-        key, _, parent, path, step, elders = heapq.heappop(heap)
-        parents.append(parent)
-        weights.append(-key)
-        if len(path) < max_depth:
-            push(len(parents), (*path, 0), 1.0, 0.0)
-        if path[-1] + 1 < max_width:
-            push(parent, (*path[:-1], path[-1] + 1), step, elders)
-    return weights, parents
-
-
-def _checked_step(acceptance: PathAcceptance, path: tuple[int, ...]) -> float:
-    step = float(acceptance(path))
-    if not 0 <= step <= 1:
-        raise InvalidDistribution(f"Acceptance must lie in [0, 1] at every path; it is {step} at {path}. Return a probability.")
-    return step

@@ -97,7 +97,7 @@ class TreeShape:
         >>> TreeShape.chain(3).parents.tolist()
         [0, 1, 2]
         """
-        return cls(np.arange(_affordable(check_count(length, name="length"))))
+        return cls(np.arange(affordable(check_count(length, name="length"))))
 
     @classmethod
     def batch(cls, num_drafts: int) -> TreeShape:
@@ -106,7 +106,7 @@ class TreeShape:
         >>> TreeShape.batch(3).parents.tolist()
         [0, 0, 0]
         """
-        return cls(np.zeros(_affordable(check_count(num_drafts, name="num_drafts")), dtype=np.int64))
+        return cls(np.zeros(affordable(check_count(num_drafts, name="num_drafts")), dtype=np.int64))
 
     @classmethod
     def sequences(cls, num_drafts: int, length: int) -> TreeShape:
@@ -116,7 +116,7 @@ class TreeShape:
         [0, 0, 1, 2]
         """
         width, depth = check_count(num_drafts, name="num_drafts"), check_count(length, name="length")
-        _affordable(width * depth)
+        affordable(width * depth)
         return cls(np.concatenate([np.zeros(width, dtype=np.int64), np.arange(1, width * (depth - 1) + 1)]))
 
     @classmethod
@@ -128,7 +128,7 @@ class TreeShape:
         """
         counts = [check_count(factor, name="a factor") for factor in factors]
         sizes = [1, *itertools.accumulate(counts, lambda size, factor: size * factor)]
-        _affordable(sum(sizes) - 1)
+        affordable(sum(sizes) - 1)
         first = np.cumsum([0, *sizes])
         levels = [np.repeat(np.arange(first[i], first[i + 1]), counts[i]) for i in range(len(counts))]
         return cls(np.concatenate([np.empty(0, dtype=np.int64), *levels]))
@@ -269,7 +269,7 @@ def _checked(parents: ArrayLike) -> NDArray[np.int64]:
             f"parents must be integers (n,), one for each drafted vertex; got {array.dtype} of shape {array.shape}. "
             "Pass [0, 1] for a chain of two."
         )
-    _affordable(array.size)
+    affordable(array.size)
     array = np.array(array, dtype=np.int64)
     wrong = np.flatnonzero((array < 0) | (array > np.arange(array.size)))
     if wrong.size:
@@ -286,7 +286,8 @@ def _frozen(array: NDArray[np.int64]) -> NDArray[np.int64]:
     return array
 
 
-def _affordable(num_nodes: int) -> int:
+def affordable(num_nodes: int) -> int:
+    """Return the number of vertices, or raise `TooLarge` beyond fifty million."""
     if num_nodes > MAX_NODES:
         raise TooLarge(f"A tree may have {MAX_NODES:,} drafted vertices; this one would have {num_nodes:,}. Draft fewer.")
     return num_nodes

@@ -19,7 +19,17 @@ from analysis.decoder_text import decoder_from_text
 from analysis.decoding import Record, ResultsFile, Task, efficiency, prompt_name, read_results, run_tasks
 from analysis.errors import AnalysisError
 from analysis.experiments import batch_acceptance, vertex_acceptance
-from otm.sequence import DraftSelection, Ersd, Gsd, PrefixTree, SpeculativeSampling, TreeShape, TreeVerification, markov_pair
+from otm.sequence import (
+    DraftSelection,
+    Ersd,
+    Gsd,
+    PrefixTree,
+    SpeculativeSampling,
+    TreeShape,
+    TreeVerification,
+    markov_pair,
+    tree_to_json,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DECODERS = {"SpeculativeSampling(3)": SpeculativeSampling(3), "Gsd(batch(2))": Gsd(TreeShape.batch(2))}
@@ -156,6 +166,16 @@ def test_measured_acceptance_of_vertices() -> None:
 )
 def test_decoders_as_text(text: str, decoder: otm.sequence.Decoder) -> None:  # type: ignore[name-defined]
     assert decoder_from_text(text) == decoder
+
+
+def test_trees_come_from_files_in_the_folder(tmp_path: Path) -> None:
+    shape = TreeShape([0, 0, 1, 3])
+    (tmp_path / "tree.json").write_text(tree_to_json(shape=shape), encoding="utf-8")
+    (tmp_path / "vector.json").write_text(tree_to_json(acceptance=[0.5, 0.25]), encoding="utf-8")
+    assert decoder_from_text("Gsd(tree('tree.json'))", folder=tmp_path) == Gsd(shape)
+    for name, message in (("vector.json", "holds no tree"), ("none.json", "is no file")):
+        with pytest.raises(AnalysisError, match=message):
+            decoder_from_text(f"Gsd(tree('{name}'))", folder=tmp_path)
 
 
 @pytest.mark.parametrize(

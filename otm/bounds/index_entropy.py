@@ -1,0 +1,120 @@
+"""How many bits it takes to name the accepted draft: bounds on the entropy of its index by the divergence of target from draft.
+
+Speculative decoding with an unlimited list of drafts is channel simulation: Y = X_K ~ q is one entry of a list drawn from p, and
+the index K is what a decoder who knows the list would have to be told. H(K) is the entropy that governs how fast the yield of
+drafting trees grows (Tunstall's bound), and it cannot be far from D = D(q‖p):
+
+    D ≤ H(K)                                    every list whose entries all have law p,
+    H(K) ≤ D + log₂(D + 1) + 4                  Poisson functional representation, and the race's rank,
+    H(K) ≤ D + log₂(D + log₂ 4e) + log₂ 4e      greedy rejection,
+
+all in bits. The lower bound is about lists with replacement. *It is false for drafts without replacement*, the case that tree
+decoders use: the rank of the accepted token is then one of V, so H ≤ log₂ V, while D is unbounded. With p = (.99, .01) and
+q = (½, ½), H ≤ 1 and D = 2.329.
+"""
+
+from __future__ import annotations
+
+import math
+
+from otm._arrays import Array, namespace
+from otm.divergences import kl_divergence
+from otm.drafts.iid import IID
+from otm.drafts.without_replacement import WithoutReplacement
+from otm.errors import Unsupported
+from otm.problem import Problem
+
+_LOG_4E = math.log2(4 * math.e)
+
+
+def index_entropy_lower(problem: Problem) -> Array:
+    """Return the least entropy of the index of the output in a list of drafts whose every entry has the draft's law.
+
+    H(K) ≥ D(q‖p): for greedy rejection (recursive rejection of i.i.d. drafts, however many) and for the Poisson functional
+    representation, at each context.
+
+    Args:
+        problem: any batch `(..., V)` with an `IID` law; its k plays no part, the list is as long as it needs to be.
+
+    Returns:
+        Bits: a float, or `(...)` in float64; ∞ where the target has mass that is never drafted.
+
+    Raises:
+        Unsupported: for any other law; without replacement the inequality is false.
+
+    Cost: O(V). Reference: ERSD [Kobus & Gündüz 2025], (6), from Li 2024; docs/theory.md, "Bounds", with the counterexample.
+
+    >>> round(index_entropy_lower(otm.Problem(draft=[0.99, 0.01], target=[0.5, 0.5], law=otm.IID(1))), 3)
+    2.329
+    """
+    if not isinstance(problem.law, IID):
+        raise Unsupported(
+            f"H ≥ D(q‖p) is about an index into a list whose every entry has the draft's law; the problem has {problem.law!r}, and "
+            f"without replacement the inequality is false. Use law=otm.IID({problem.law.k})."
+        )
+    return _bits(problem)
+
+
+def index_entropy_upper(problem: Problem) -> Array:
+    """Return an upper bound on the entropy of the index that the Poisson functional representation selects, and of the race's rank.
+
+    H(K) ≤ D(q‖p) + log₂(D(q‖p) + 1) + 4. The race's rank counts distinct tokens in the same list, so it is never larger than K, and
+    the bound, which rests on E[log₂ K], holds for it as well.
+
+    Args:
+        problem: any batch `(..., V)` with an `IID` law (the list) or `WithoutReplacement` (the race); k plays no part.
+
+    Returns:
+        Bits: a float, or `(...)` in float64; ∞ where the target has mass that is never drafted.
+
+    Raises:
+        Unsupported: for any other law.
+
+    Cost: O(V). Reference: Li & El Gamal 2018, Theorem 1 and its proof; ERSD [Kobus & Gündüz 2025], (8).
+
+    >>> index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1)))
+    4.0
+    """
+    if not isinstance(problem.law, IID | WithoutReplacement):
+        raise Unsupported(
+            f"The bound is about the Poisson functional representation, otm.IID(k), and races, otm.WithoutReplacement(k); the "
+            f"problem has {problem.law!r}. Choose one of the two."
+        )
+    divergence = _bits(problem)
+    return divergence + _log2(divergence + 1.0) + 4.0
+
+
+def greedy_index_entropy_upper(problem: Problem) -> Array:
+    """Return an upper bound on the entropy of the index that greedy rejection selects from an i.i.d. list.
+
+    H(K) ≤ D + log₂(D + log₂ 4e) + log₂ 4e, D = D(q‖p) and log₂ 4e = 3.4427: ERSD's D + (1 + ε) log₂(D + 1) + O(1) with its
+    constant.
+
+    Args:
+        problem: any batch `(..., V)` with an `IID` law; k plays no part.
+
+    Returns:
+        Bits: a float, or `(...)` in float64; ∞ where the target has mass that is never drafted.
+
+    Raises:
+        Unsupported: for any other law.
+
+    Cost: O(V). Reference: Harsha et al. 2010; ERSD [Kobus & Gündüz 2025], (7); the constant: docs/theory.md, "Bounds".
+
+    >>> round(greedy_index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 4)
+    5.2262
+    """
+    if not isinstance(problem.law, IID):
+        raise Unsupported(
+            f"Greedy rejection reads an i.i.d. list; the problem has {problem.law!r}. Use law=otm.IID({problem.law.k})."
+        )
+    divergence = _bits(problem)
+    return divergence + _log2(divergence + _LOG_4E) + _LOG_4E
+
+
+def _bits(problem: Problem) -> Array:
+    return kl_divergence(draft=problem.draft, target=problem.target) / math.log(2)
+
+
+def _log2(values: Array) -> Array:
+    return math.log2(values) if isinstance(values, float) else namespace(values).log2(values)

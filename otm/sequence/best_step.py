@@ -1,0 +1,321 @@
+"""The best that any verification of given drafts could do: several steps, several drafts, by linear programming.
+
+A step decodes a path of the drafted tree D and one more token. Let f(u) be the probability that it accepts path u, that is, decodes
+u and goes on; f = 1 at the empty path. Followed by target samples the output has the target's law exactly if
+
+    f(uy) ≤ q(y | u) f(u)   for every path u and token y,
+
+because after u the next token must have the target's law q(· | u), and what f(uy) does not use of q(y | u) f(u) is the mass of
+texts that end the step with y. So the only thing that ties the verification to the drafts is that a step that ends after path u
+must have u in its tree: the probability f(u) − Σ_y f(uy) of ending there is transported from trees that contain u,
+
+    f(u) − Σ_y f(uy) = Σ_{D ∋ u} ρ(D, u),      Σ_{u ∈ D, u ≠ ∅} ρ(D, u) ≤ Pr(D),      ρ ≥ 0,
+
+the empty path being in every tree. The best expected number of tokens is 1 + max Σ_u f(u). With one level this is the optimal
+transport program with membership cost; drafts enter through the set of their paths only.
+
+Multipliers μ(u) of the equalities certify an upper bound, whatever they are: with ν(uy) = max(0, 1 − μ(uy) + μ(u) + Σ_z q(z | uy)
+ν(uyz)), μ(∅) = 0,
+
+    E[tokens] ≤ 1 + Σ_D Pr(D) max(0, max_{u ∈ D} μ(u)) + Σ_y q(y) ν(y).
+
+So neither side of the result relies on the solver (docs/theory.md, "The best step").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from otm.errors import SolverFailure, TooLarge, Unsupported
+from otm.sequence.decoder import Decoder
+from otm.sequence.enumeration import step_law
+from otm.sequence.expected import expected_step
+from otm.sequence.models import Context, LanguageModel, Memoised, next_distributions
+from otm.sequence.source import outcomes
+
+GAP_TOLERANCE = 1e-9
+MAX_VARIABLES = 1_000_000
+_SCALE = 2.0**20  # solver tolerances are absolute, masses of trees are small
+_SLACK = 1e-12
+"""Balances of a plan are met up to this share of Pr(u): far above rounding. Capacity has a price of at most L + 1 tokens, so the
+value moves by at most L·(L + 1) times as much, and the bounds are moved outward by (L + 1)² times."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class BestStep:
+    """The largest expected number of tokens per target call, between two certificates evaluated without the solver.
+
+    Attributes:
+        lower: attained by a verification that was repaired to be lossless and to respect the drafts, rounded down.
+        upper: value of the multipliers, rounded up: no lossless verification of these drafts decodes more.
+        accepted: the probability f(u) with which that verification accepts each path.
+        num_trees: number of distinct sets of drafted paths.
+    """
+
+    lower: float
+    upper: float
+    accepted: dict[Context, float]
+    num_trees: int
+
+    def __repr__(self) -> str:
+        return f"BestStep(value={self.value:.12g}, gap={self.gap:.2g}, trees={self.num_trees})"
+
+    @property
+    def value(self) -> float:
+        """The midpoint of the certified interval, tokens per target call."""
+        return 0.5 * (self.lower + self.upper)
+
+    @property
+    def gap(self) -> float:
+        """Width of the certified interval."""
+        return self.upper - self.lower
+
+
+@dataclasses.dataclass(frozen=True)
+class RankedDecoder:
+    """A decoder beside the best that could be done with its drafts.
+
+    Attributes:
+        decoder: the decoder.
+        num_drafts: drafted vertices per step.
+        block_efficiency: its expected number of tokens per target call.
+        best: the certified upper bound for its drafts.
+    """
+
+    decoder: Decoder
+    num_drafts: int
+    block_efficiency: float
+    best: float
+
+    @property
+    def loss(self) -> float:
+        """Tokens per call that a better verification of the same drafts could win."""
+        return self.best - self.block_efficiency
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Instance:
+    """The program's data: paths in order of length, with their parents; trees as rows of path numbers.
+
+    Attributes:
+        paths: every drafted path of positive target probability, shorter ones first; `parents` gives each one's parent's number,
+            −1 for the empty path, and `share` q(y | u).
+        tree, path: `(e,)` the pairs (tree, path in it); mass: `(n,)` Pr(D).
+    """
+
+    paths: list[Context]
+    parents: NDArray[np.int64]
+    share: NDArray[np.float64]
+    tree: NDArray[np.int64]
+    path: NDArray[np.int64]
+    mass: NDArray[np.float64]
+
+
+def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> BestStep:
+    """Return the best expected number of tokens that any lossless verification of a decoder's drafts attains.
+
+    1 + max Σ_u f(u) subject to f(uy) ≤ q(y | u) f(u) and f(u) − Σ_y f(uy) transported from the trees that contain u.
+
+    Args:
+        decoder: only its `draft` is used: shape and draft law. How it verifies does not matter.
+        draft, target: two tiny models.
+        context: tokens so far.
+
+    Returns:
+        BestStep with lower ≤ value ≤ upper, upper − lower ≤ 1e-9.
+
+    Raises:
+        TooLarge: beyond a million variables or twenty million drafted trees.
+        SolverFailure: if HiGHS stops early, or its answer does not certify to 1e-9.
+
+    Cost: enumeration of the drafted trees, one linear program with a variable for each tree (as a set of paths) and path in it.
+    Reference: docs/theory.md, "The best step"; one level: SpecTr (4); one sequence: Sun et al. 2024 (block verification).
+
+    >>> from otm.sequence import SpeculativeSampling, ZerothOrder
+    >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
+    >>> found = best_step(SpeculativeSampling(2), draft=draft, target=target, context=[])
+    >>> round(found.value, 9)  # block verification's 1 + 11/9, where token by token 1 + 10/9 is accepted
+    2.222222222
+    """
+    instance = _instance(decoder, draft, target, tuple(int(token) for token in context))
+    if not instance.paths:
+        return BestStep(lower=1.0, upper=1.0, accepted={}, num_trees=len(instance.mass))
+    transport, prices = _solve(instance)
+    accepted = _repaired(instance, transport)
+    outward = _SLACK * (len(instance.paths[-1]) + 1) ** 2
+    lower = 1.0 + math.fsum(accepted) - outward
+    upper = min(_priced(instance, sign * prices) for sign in (1.0, -1.0)) + outward
+    if not upper - lower <= GAP_TOLERANCE:
+        raise SolverFailure(
+            f"Plan and multipliers must agree within {GAP_TOLERANCE:g}; HiGHS's answer gives [{lower!r}, {upper!r}]. "
+            "Take a smaller tree, or one with fewer tokens of tiny probability."
+        )
+    found = dict(zip(instance.paths, accepted.tolist(), strict=True))
+    return BestStep(lower=lower, upper=upper, accepted=found, num_trees=len(instance.mass))
+
+
+def rank_decoders(
+    decoders: Sequence[Decoder], *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
+) -> list[RankedDecoder]:
+    """Return decoders in descending order of block efficiency, each beside the best that its drafts allow.
+
+    Compare decoders that draft equally many tokens: then block efficiency ranks drafting and verification together, and `loss` is
+    what verification alone leaves on the table.
+
+    Args and errors: as `best_step`, for each decoder.
+
+    Raises:
+        Unsupported: for a lossy decoder, to which the bound does not apply.
+
+    Cost: one `best_step` and one exact law for each decoder.
+
+    >>> from otm.sequence import BlockVerification, SpeculativeSampling, ZerothOrder
+    >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
+    >>> ranked = rank_decoders([SpeculativeSampling(2), BlockVerification(2)], draft=draft, target=target, context=[])
+    >>> [(type(row.decoder).__name__, round(row.block_efficiency, 6), round(row.loss, 6)) for row in ranked]
+    [('BlockVerification', 2.222222, 0.0), ('SpeculativeSampling', 2.111111, 0.111111)]
+    """
+    rows = []
+    for decoder in decoders:
+        if not decoder.lossless:
+            raise Unsupported(
+                f"Only lossless decoders have the best lossless step as their bound; {decoder!r} is lossy. Weigh its block "
+                "efficiency against otm.sequence.divergence_by_position."
+            )
+        best = best_step(decoder, draft=draft, target=target, context=context)
+        efficiency = _efficiency(decoder, draft, target, context)
+        rows.append(RankedDecoder(decoder, decoder.shape.num_nodes, efficiency, best.upper))
+    return sorted(rows, key=lambda row: -row.block_efficiency)
+
+
+def _efficiency(decoder: Decoder, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> float:
+    try:
+        return expected_step(decoder, draft=draft, target=target, context=context).block_efficiency
+    except Unsupported:  # a decoder of one's own
+        return step_law(decoder, draft=draft, target=target, context=context).block_efficiency
+
+
+def _instance(decoder: Decoder, draft: LanguageModel, target: LanguageModel, start: Context) -> _Instance:
+    drafter = Memoised(draft)
+    masses: dict[frozenset[Context], float] = {}
+    for tree, mass in outcomes(lambda source: decoder.draft(drafter, start, source)):
+        drafted = frozenset(found[len(start) :] for found in tree.contexts() if found is not None)
+        masses[drafted] = masses.get(drafted, 0.0) + mass
+    paths = sorted({path for drafted in masses for path in drafted if path}, key=lambda path: (len(path), path))
+    conditional = next_distributions(target, {(*start, *path[:-1]) for path in paths}, name="target")
+    number: dict[Context, int] = {(): -1}
+    shares = []
+    for path in paths:  # parents first: a path that the target cannot take, and all beyond it, is never accepted
+        share = float(conditional[(*start, *path[:-1])][path[-1]])
+        if share > 0 and path[:-1] in number:
+            number[path] = len(number) - 1
+            shares.append(share)
+    live = [path for path in number if path]
+    pairs = [(i, number[path]) for i, drafted in enumerate(masses) for path in drafted if path and path in number]
+    if len(pairs) > MAX_VARIABLES:
+        raise TooLarge(
+            f"The program is limited to {MAX_VARIABLES:,} pairs of a drafted tree and a path in it; this one has {len(pairs):,}. "
+            "Take a smaller vocabulary or tree."
+        )
+    edges = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+    return _Instance(
+        paths=live,
+        parents=np.asarray([number[path[:-1]] for path in live], dtype=np.int64),
+        share=np.asarray(shares),
+        tree=edges[:, 0],
+        path=edges[:, 1],
+        mass=np.asarray(list(masses.values())),
+    )
+
+
+def _solve(instance: _Instance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the transport ρ `(e,)` and the multipliers of the equalities `(m,)`, sign as the solver has it.
+
+    Variables f(u), then ρ(D, u).
+    """
+    size, edges, trees = len(instance.paths), len(instance.path), len(instance.mass)
+    every, ones = np.arange(size), np.ones
+    inner = instance.parents >= 0
+    parent = sp.coo_array((ones(inner.sum()), (instance.parents[inner], every[inner])), shape=(size, size))
+    stops = sp.coo_array((ones(edges), (instance.path, np.arange(edges))), shape=(size, edges))
+    balance = sp.hstack([parent - sp.eye_array(size), stops], format="csr")
+    supply = sp.coo_array((ones(edges), (instance.tree, np.arange(edges))), shape=(trees, edges))
+    weighted = sp.coo_array((instance.share[inner], (every[inner], instance.parents[inner])), shape=(size, size))
+    limits = sp.block_array([[sp.eye_array(size) - weighted, None], [None, supply]], format="csr")
+    right = np.concatenate([np.where(inner, 0.0, instance.share), instance.mass]) * _SCALE
+    solution = linprog(
+        np.concatenate([-ones(size), np.zeros(edges)]),
+        A_ub=limits,
+        b_ub=right,
+        A_eq=balance,
+        b_eq=np.zeros(size),
+        method="highs-ipm" if edges > 20_000 else "highs-ds",
+        options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
+    )
+    if solution.status != 0:
+        raise SolverFailure(
+            f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on {size + edges} variables. "
+            "Take a smaller tree."
+        )
+    return np.asarray(solution.x[size:]) / _SCALE, np.asarray(solution.eqlin.marginals)
+
+
+def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a feasible f `(m,)` close to what a proposed transport supports.
+
+    Clip ρ and scale it under Pr(D); c(u) = Σ_D ρ(D, u) is then what may end after u. With R(u) = f(u)/Q(u), feasibility reads
+    R(uy) ≤ R(u) and R(u) ≤ c(u)/Q(u) + Σ_y q(y | u) R(uy). From the leaves up, R(u) is the largest θ with θ ≤ c(u)/Q(u) +
+    Σ_y q(y | u) min(R(uy), θ): capping everything beyond u at θ keeps it feasible, since θ − Σ q min(R, θ) does not decrease in θ.
+    """
+    plan = np.maximum(transport, 0.0)
+    used = np.bincount(instance.tree, weights=plan, minlength=len(instance.mass))
+    plan = plan * np.where(used > instance.mass, instance.mass / np.maximum(used, 1e-300), 1.0)[instance.tree]
+    ends = np.bincount(instance.path, weights=plan, minlength=len(instance.paths))
+    reach = np.ones(len(instance.paths))
+    children: list[list[int]] = [[] for _ in instance.paths]
+    for path, parent in enumerate(instance.parents.tolist()):
+        reach[path] = instance.share[path] * (reach[parent] if parent >= 0 else 1.0)
+        if parent >= 0:
+            children[parent].append(path)
+    level = np.zeros(len(instance.paths))
+    for path in reversed(range(len(instance.paths))):
+        below = np.asarray(children[path], dtype=np.int64)
+        level[path] = min(1.0, _capped(float(ends[path] / reach[path]), instance.share[below], level[below]))
+    for path, parent in enumerate(instance.parents.tolist()):
+        level[path] = min(level[path], level[parent] if parent >= 0 else 1.0)
+    return reach * level
+
+
+def _capped(extra: float, share: NDArray[np.float64], levels: NDArray[np.float64]) -> float:
+    """Return the largest θ with θ ≤ extra + Σ share·min(levels, θ): Newton's method on a concave function, from the right.
+
+    >>> _capped(0.25, np.array([0.5]), np.array([1.0]))  # 1/4 + 1/2·min(1, 1/2)
+    0.5
+    """
+    theta = extra + float(share @ levels)
+    while True:
+        above = levels > theta  # if they are all that can follow, θ − Σ share·θ is 0 and its slope only rounding
+        slope = 1.0 - float(share[above].sum())
+        following = (extra + float(share[~above] @ levels[~above])) / slope if slope > _SLACK else theta
+        if not following < theta:
+            return theta
+        theta = following
+
+
+def _priced(instance: _Instance, prices: NDArray[np.float64]) -> float:
+    """Return the upper bound that the multipliers μ `(m,)` certify."""
+    highest = np.zeros(len(instance.mass))
+    np.maximum.at(highest, instance.tree, prices[instance.path])
+    beyond = np.zeros(len(instance.paths) + 1)  # Σ_y q(y | u) ν(uy) by u; the last entry is the empty path's
+    for path in reversed(range(len(instance.paths))):
+        parent = instance.parents[path]
+        before = prices[parent] if parent >= 0 else 0.0
+        beyond[parent] += instance.share[path] * max(0.0, 1.0 - prices[path] + before + beyond[path])
+    return 1.0 + math.fsum(instance.mass * highest) + float(beyond[-1])

@@ -1,0 +1,223 @@
+"""The exact law of a step without enumerating drafts: a draft is drawn when the verifier first looks at it.
+
+Drafts that the output never reaches do not matter, and those that it reaches are fresh given the past. So nothing needs to be
+enumerated but the drafts of one vertex at a time: V^m sequences for the m children that are verified together, instead of V^n
+trees. The enumeration of whole trees, `otm.sequence.step_law`, assumes nothing of the kind and is the oracle of this module.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.drafts.base import enumerate_drafts
+from otm.drafts.iid import IID
+from otm.drafts.without_replacement import WithoutReplacement
+from otm.errors import Unsupported
+from otm.problem import Problem
+from otm.sequence.block_verification import BlockVerification, next_weight
+from otm.sequence.decoder import Conditionals, Decoder
+from otm.sequence.enumeration import StepLaw, collect
+from otm.sequence.ersd import Ersd
+from otm.sequence.models import Context, LanguageModel, next_distribution
+from otm.sequence.shape import TreeShape
+from otm.sequence.source import prepare_conditional
+from otm.sequence.traversal_verification import Pending, TraversalVerification
+from otm.sequence.vertex_decoder import VertexDecoder, children_of
+from otm.verifiers.race import Race
+
+Transition = tuple[int, tuple[int, ...], float]
+"""An output token, the positions of the drafts that equal it, and the probability of both."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ExpectedStep:
+    """What one step does, exactly.
+
+    Attributes:
+        law: the joint law of the decoded tokens and the number of accepted drafts.
+        reached: `(n + 1,)`, the probability that each drafted vertex is among `Step.survivors`; 1 at the root.
+    """
+
+    law: StepLaw
+    reached: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        return f"ExpectedStep({len(self.reached) - 1} vertices, block_efficiency={self.block_efficiency:.6g})"
+
+    @property
+    def block_efficiency(self) -> float:
+        """Expected number of decoded tokens per target call."""
+        return self.law.block_efficiency
+
+    @property
+    def accepted_law(self) -> NDArray[np.float64]:
+        """Probability of each number of accepted drafts."""
+        return self.law.accepted_law
+
+
+def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> ExpectedStep:
+    """Return the exact law of one step by deferred decisions.
+
+    E[tokens] = 1 + Σ_i Pr(at least i drafts are accepted).
+
+    Args:
+        decoder: one that verifies vertex by vertex (every `VertexDecoder`, so any verifier on any tree), `Ersd`,
+            `BlockVerification` or `TraversalVerification`.
+        draft, target: two models; a small vocabulary.
+        context: tokens so far.
+
+    Returns:
+        ExpectedStep: equal to `step_law` up to rounding, with the probability that each vertex is reached.
+
+    Raises:
+        Unsupported: for other decoders; `otm.sequence.step_law` enumerates any.
+        TooLarge: where the drafts of one vertex are too many to enumerate.
+
+    Cost: at most V^i contexts at level i; V^m draft sequences at a vertex with m children, or where survivors have m together.
+    Accuracy: rounding; races: 1e-12. Reference: docs/theory.md, "Deferred decisions".
+
+    >>> from otm.sequence import Gsd, ZerothOrder
+    >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])  # first children pass with 3/4, second ones with 1/4
+    >>> found = expected_step(Gsd(TreeShape.from_paths([(0,), (1,), (0, 0)])), draft=draft, target=target, context=[])
+    >>> found.reached.tolist(), found.block_efficiency  # 1 + 3/4 + 1/4 + 9/16
+    ([1.0, 0.75, 0.25, 0.5625], 2.5625)
+    """
+    start = tuple(int(token) for token in context)
+    drafter = functools.cache(lambda prefix: next_distribution(draft, prefix, name="draft"))
+    judge = functools.cache(lambda prefix: next_distribution(target, prefix, name="target"))
+    if isinstance(decoder, VertexDecoder):
+        tally = _descend(decoder.shape, start, judge, _conditional_transitions(decoder, drafter, judge))
+    elif isinstance(decoder, Ersd):
+        tally = _descend(decoder.shape, start, judge, _race_transitions(drafter, judge))
+    elif isinstance(decoder, BlockVerification):
+        tally = _traverse(TraversalVerification(decoder.shape, IID(1)), start, drafter, judge)
+    elif isinstance(decoder, TraversalVerification):
+        tally = _traverse(decoder, start, drafter, judge)
+    else:
+        raise Unsupported(
+            "Decisions can be deferred for decoders that verify vertex by vertex, races, block and traversal verification; not for "
+            f"{decoder!r}. Call otm.sequence.step_law, which enumerates any decoder."
+        )
+    return ExpectedStep(law=collect(tally.found), reached=tally.reached)
+
+
+class _Tally:
+    """Masses of the outcomes (decoded tokens, accepted) and of the vertices."""
+
+    def __init__(self, shape: TreeShape, start: Context) -> None:
+        self.found: dict[tuple[Context, int], float] = {}
+        self.reached = np.zeros(shape.num_nodes + 1)
+        self.reached[0] = 1.0
+        self._start = len(start)
+
+    def stop(self, context: Context, accepted: int, mass: float) -> None:
+        key = (context[self._start :], accepted)
+        self.found[key] = self.found.get(key, 0.0) + mass
+
+    def stop_by(self, context: Context, accepted: int, mass: NDArray[np.float64]) -> None:
+        for token in np.flatnonzero(mass > 0).tolist():
+            self.stop((*context, token), accepted, float(mass[token]))
+
+
+def _descend(
+    shape: TreeShape, start: Context, target: Conditionals, transitions: Callable[[Context, int], list[Transition]]
+) -> _Tally:
+    """Carry the law of (context, current vertices) from level to level."""
+    below, tally = children_of(shape), _Tally(shape, start)
+    level: dict[tuple[Context, tuple[int, ...]], float] = {(start, (0,)): 1.0}
+    depth = 0
+    while level:
+        following: dict[tuple[Context, tuple[int, ...]], float] = {}
+        for (context, vertices), mass in level.items():
+            children = [child for vertex in vertices for child in below[vertex]]
+            if not children:
+                tally.stop_by(context, depth, mass * target(context))
+                continue
+            for token, agreeing, share in transitions(context, len(children)):
+                current = tuple(children[position] for position in agreeing)
+                if current:
+                    tally.reached[list(current)] += mass * share
+                    state = ((*context, token), current)
+                    following[state] = following.get(state, 0.0) + mass * share
+                else:
+                    tally.stop((*context, token), depth, mass * share)
+        level, depth = following, depth + 1
+    return tally
+
+
+def _conditional_transitions(
+    decoder: VertexDecoder, draft: Conditionals, target: Conditionals
+) -> Callable[[Context, int], list[Transition]]:
+    @functools.cache
+    def transitions(context: Context, count: int) -> list[Transition]:
+        law = decoder.law(count)
+        law.align(draft(context), target(context))
+        table = enumerate_drafts(law, draft(context))
+        live = table.mass > 0
+        tokens, mass = table.tokens[live], table.mass[live]
+        accepted, residual = prepare_conditional(decoder.verification, draft(context), target(context), law).split(tokens)
+        return _by_agreement(tokens, mass[:, None] * (accepted + residual))
+
+    return transitions
+
+
+def _race_transitions(draft: Conditionals, target: Conditionals) -> Callable[[Context, int], list[Transition]]:
+    @functools.cache
+    def transitions(context: Context, count: int) -> list[Transition]:
+        problem = Problem(draft=draft(context), target=target(context), law=WithoutReplacement(count))
+        joint = Race().prepare(problem).joint()
+        return _by_agreement(joint.drafts, joint.joint.toarray())
+
+    return transitions
+
+
+def _by_agreement(drafts: NDArray[np.int64], joint: NDArray[np.float64]) -> list[Transition]:
+    """Sum a joint law of drafts `(n, k)` and output `(n, V)` over the drafts that differ from the output."""
+    found = []
+    for token in range(joint.shape[1]):
+        agreeing, group = np.unique(drafts == token, axis=0, return_inverse=True)
+        masses = np.bincount(group.reshape(-1), weights=joint[:, token])
+        found += [
+            (token, tuple(np.flatnonzero(row).tolist()), float(mass))
+            for row, mass in zip(agreeing, masses, strict=True)
+            if mass > 0
+        ]
+    return found
+
+
+def _traverse(decoder: TraversalVerification, start: Context, draft: Conditionals, target: Conditionals) -> _Tally:
+    """Follow traversal verification, with everything below a rejected child summed to 1 − w of that child."""
+    below, tally = children_of(decoder.shape), _Tally(decoder.shape, start)
+    independent = isinstance(decoder.drafts, IID)
+
+    def visit(vertex: int, context: Context, state: Pending, rest: tuple[int, ...], mass: float) -> None:
+        tokens = np.flatnonzero(state.draft > 0).tolist() if rest else []
+        if not tokens:
+            tally.stop_by(context, len(context) - len(start), mass * state.weight * state.target)
+            return
+        child, younger = rest[0], rest[1:]
+        rejected = {}
+        for token in tokens:
+            drawn, weight = mass * float(state.draft[token]), next_weight(state.weight, state.draft, state.target, token)
+            tally.reached[child] += drawn * weight
+            rejected[token] = drawn * (1.0 - weight)
+            if weight > 0:
+                visit(child, (*context, token), fresh((*context, token), weight, below[child]), below[child], drawn)
+        if independent:  # what is left does not depend on the token
+            rejected = {tokens[0]: sum(rejected.values())}
+        for token, lost in rejected.items():
+            if lost > 0:
+                visit(vertex, context, state.after(token, decoder.drafts), younger, lost)
+
+    def fresh(context: Context, weight: float, children: tuple[int, ...]) -> Pending:
+        return Pending(weight, target(context), draft(context) if children else target(context))
+
+    law = decoder.law(decoder.shape.width)
+    law.align(draft(start), target(start))
+    visit(0, start, fresh(start, 1.0, below[0]), below[0], 1.0)
+    return tally

@@ -1,0 +1,169 @@
+"""Traversal verification: a drafted tree, verified from its leaves to the root (Weng et al. 2025).
+
+Verification vertex by vertex discards a subtree with its top. Here a vertex is given up only after all that hangs below it: a
+vertex that alone would be rejected can be saved by a child that the target overrates. Each vertex carries the probability w with
+which its subtree is to be accepted and the distribution q by which the target goes on there; whatever its children do not use of
+w·q is passed on, and what is left at the end accepts the vertex itself. On a chain this is block verification.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.drafts.base import PAD, Law
+from otm.drafts.iid import IID
+from otm.drafts.without_replacement import WithoutReplacement
+from otm.errors import Unsupported
+from otm.sequence.block_verification import next_weight, pass_probability
+from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, require_drafts
+from otm.sequence.models import Context, LanguageModel
+from otm.sequence.shape import TreeShape
+from otm.sequence.source import Source
+from otm.sequence.vertex_decoder import children_of, grow
+
+DISTINCT = WithoutReplacement(1)
+"""Siblings differ: the draft law of trees in practice."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pending:
+    """What is still to be decided at a vertex: accept below or at it with probability `weight`, then go on by `target`.
+
+    Attributes:
+        weight: w, the probability that this vertex or something below it is to be accepted.
+        target: q `(V,)`, the law of the next token if so.
+        draft: p `(V,)`, the law of the next child's token given its elder siblings; all 0 where no token is left.
+    """
+
+    weight: float
+    target: NDArray[np.float64]
+    draft: NDArray[np.float64]
+
+    def after(self, token: int, law: Law) -> Pending:
+        """Return what is left to decide when the child with this token, and all below it, has been rejected.
+
+        w·q less what a child takes of it, min(p, w·q), is (w·q − p)₊ = (1 − Σ min) w'·q', and 1 − Σ min = Z + 1 − w.
+        """
+        excess = np.maximum(self.weight * self.target - self.draft, 0.0)
+        total = float(excess.sum())
+        return Pending(
+            weight=pass_probability(total, self.weight),
+            # Without any excess w' is 0 and its q' is never used, or w = 1 and only rounding rejected the child.
+            target=excess / total if total > 0 else self.target,
+            draft=younger_sibling_law(self.draft, token, law),
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Accepted:
+    """The accepted vertex: the path to it, the context that it completes, and the law `(V,)` of the token after it."""
+
+    path: tuple[int, ...]
+    context: Context
+    target: NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class TraversalVerification(Decoder):
+    """Draft a tree; accept the first vertex in post-order that passes, with the path to it.
+
+    A vertex with weight w, target q and drafts p (w = 1 at the root) hands the child with token x the weight min(1, w·q(x)/p(x));
+    if nothing in the child's subtree is accepted, with Z = Σ (w·q − p)₊, q becomes (w·q − p)₊/Z, w becomes Z/(Z + 1 − w), and p the
+    law of the next child. After its last child a vertex is accepted with probability w, the root always; the next token is drawn
+    from its q. Two siblings with the same token are two vertices; `Step.survivors` names the accepted path.
+
+    Args:
+        tree: the shape, at least one drafted token.
+        drafts: `otm.WithoutReplacement(1)` or `otm.IID(1)`; its k is replaced by each vertex's number of children.
+
+    Raises:
+        InvalidParameter: on an empty tree; when drafting, if a vertex has more children than the law can give.
+        Unsupported: for other draft laws.
+
+    Cost: one draft call per level, one target call; O(V) per drafted vertex.
+    Reference: Weng et al. 2025 (2505.12398); losslessness: docs/theory.md, "Traversal verification".
+
+    >>> from otm.sequence import ZerothOrder, step_law
+    >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
+    >>> chain = TraversalVerification(TreeShape.chain(2))
+    >>> round(step_law(chain, draft=draft, target=target, context=[]).block_efficiency, 12)  # block verification: 1 + 11/9
+    2.222222222222
+    """
+
+    tree: TreeShape
+    drafts: Law = DISTINCT
+
+    def __post_init__(self) -> None:
+        require_drafts(self.tree)
+        if not isinstance(self.drafts, IID | WithoutReplacement):
+            raise Unsupported(
+                "Traversal verification needs the law of each draft given its elder siblings, and knows it for independent drafts "
+                f"and drafts without replacement; got {self.drafts!r}. Choose otm.IID(1) or otm.WithoutReplacement(1)."
+            )
+
+    @property
+    def lossless(self) -> bool:
+        """Always (docs/theory.md, "Traversal verification")."""
+        return True
+
+    @property
+    def shape(self) -> TreeShape:
+        """The tree."""
+        return self.tree
+
+    def law(self, num_drafts: int) -> Law:
+        """The draft law with that many drafts."""
+        return self.drafts.with_k(num_drafts)
+
+    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+        """Draw level by level, one call of the draft model per level."""
+
+        def children(vertex: int, mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+            law = self.law(count)
+            law.align(mass, mass)  # refuses more drafts than the law can give from this vocabulary
+            return source.draw(law, mass)
+
+        return grow(self.tree, model, context, children)
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        """Walk the tree in post-order until a vertex is accepted; the root is, if no other."""
+        below = children_of(tree.shape)
+
+        def decide(vertex: int, context: Context, weight: float) -> Accepted | Pending:
+            """Decide everything below a vertex: what is accepted there, or with what the vertex itself is left."""
+            state = Pending(weight, target(context), tree.draft[context] if below[vertex] else target(context))
+            for child in below[vertex]:
+                token = int(tree.tokens[child])
+                if token == PAD:
+                    break  # no token was left to draft, for this child and the younger ones
+                found = decide(child, (*context, token), next_weight(state.weight, state.draft, state.target, token))
+                if isinstance(found, Accepted):
+                    return dataclasses.replace(found, path=(child, *found.path))
+                if source.accept(found.weight):
+                    return Accepted((child,), (*context, token), found.target)
+                state = state.after(token, self.drafts)
+            return state
+
+        end = decide(0, tree.context, 1.0)
+        if isinstance(end, Pending):
+            end = Accepted((), tree.context, end.target)
+        tokens = (*end.context[len(tree.context) :], source.choose(end.target))
+        last = end.path[-1] if end.path else 0
+        survivors = tuple((vertex,) for vertex in end.path)
+        return Step(tokens, len(end.path), "rejected" if below[last] else "end_of_draft", survivors)
+
+
+def younger_sibling_law(draft: NDArray[np.float64], token: int, law: Law) -> NDArray[np.float64]:
+    """Return the law of the next child given the last one: unchanged if independent, else renormalised without its token.
+
+    >>> younger_sibling_law(np.array([0.5, 0.25, 0.25]), 0, otm.WithoutReplacement(2))
+    array([0. , 0.5, 0.5])
+    """
+    if isinstance(law, IID):
+        return draft
+    left = np.where(np.arange(len(draft)) == token, 0.0, draft)
+    total = left.sum()
+    return left / total if total > 0 else left

@@ -1,0 +1,126 @@
+"""Entropy of the accepted draft's index: exact laws of the index against the bounds, and where the lower bound fails."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import otm
+from otm.bounds.index_entropy import greedy_index_entropy_upper, index_entropy_lower, index_entropy_upper
+from otm.sequence.acceptance_vector import acceptance_vector, entropy_bits, rejected_mass
+from tests import strategies
+
+_LONGEST = 3_000
+_TAIL = 1e-9
+
+
+def poisson_index(draft: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The law of the Poisson functional representation's index, by its definition: geometric given the winner i.
+
+    Entries before the winner come at rate g_i = Σ_j (q_i p_j/p_i − q_j)₊ per unit of an Exp(1) time.
+    """
+    law = np.zeros(_LONGEST)
+    for i in np.flatnonzero((target > 0) & (draft > 0)):
+        rate = np.maximum(target[i] * draft / draft[i] - target, 0.0).sum()
+        law += target[i] / (1 + rate) * (rate / (1 + rate)) ** np.arange(_LONGEST)
+    return law
+
+
+def divergence(draft: np.ndarray, target: np.ndarray) -> float:
+    """D(q‖p) in bits, from the definition."""
+    return math.fsum(q * math.log2(q / p) for p, q in zip(draft, target, strict=True) if q > 0)
+
+
+def negligible(tail: float) -> float:
+    """What a tail of an index law can add to its entropy: within it, at most tail·(log₂(1/tail) + a few bits per e-fold)."""
+    return 60 * tail if tail > 0 else 0.0
+
+
+@settings(max_examples=40)
+@given(strategies.pairs(min_tokens=2, max_tokens=5))
+def test_indices_into_an_independent_list(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    draft, target = pair
+    problem = otm.Problem(draft=draft, target=target, law=otm.IID(_LONGEST))
+    p, q = problem.draft, problem.target
+    if (q[p < 1e-2] > 0).any():
+        return  # the index has a tail beyond the table (infinite divergence is tested below)
+    lower = index_entropy_lower(problem)
+    assert lower == pytest.approx(divergence(p, q), abs=1e-12)
+    greedy = acceptance_vector_of_greedy_rejection(p, q)
+    for law, upper in ((poisson_index(p, q), index_entropy_upper(problem)), (greedy, greedy_index_entropy_upper(problem))):
+        tail = 1 - math.fsum(law)
+        assert tail < _TAIL
+        entropy = entropy_bits(law)
+        assert lower <= entropy + negligible(_TAIL)
+        assert entropy <= upper
+
+
+def acceptance_vector_of_greedy_rejection(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """The law of greedy rejection's index: what each entry of the list takes from the residual q − t p."""
+    law, t, mass = [], 0.0, 1.0
+    for _ in range(_LONGEST):
+        t += mass
+        left = float(np.maximum(q - t * p, 0.0).sum())
+        law.append(mass - left)
+        mass = left
+    return np.asarray(law)
+
+
+def test_recursive_rejection_of_independent_drafts_is_greedy_rejection() -> None:
+    rng = np.random.default_rng(5)
+    p, q = rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4))
+    problem = otm.Problem(draft=p, target=q, law=otm.IID(6))
+    law = acceptance_vector_of_greedy_rejection(problem.draft, problem.target)[:6]
+    np.testing.assert_allclose(acceptance_vector(otm.RecursiveRejection(), problem), law, atol=1e-14)
+
+
+def test_the_lower_bound_fails_without_replacement() -> None:
+    # ERSD (6) as stated for the drafts that its algorithms use: the rank is one of two, H ≤ 1 bit, and D = 2.329 bits.
+    problem = otm.Problem(draft=[0.99, 0.01], target=[0.5, 0.5], law=otm.WithoutReplacement(2))
+    d = divergence(problem.draft, problem.target)
+    assert d == pytest.approx(2.329, abs=5e-4)
+    for verifier in (otm.RecursiveRejection(), otm.Race()):
+        law = acceptance_vector(verifier, problem)
+        assert rejected_mass(law) == pytest.approx(0, abs=1e-11)
+        assert entropy_bits(law) <= 1 < d - 1.3
+    with pytest.raises(otm.Unsupported, match=r"without replacement the inequality is false"):
+        index_entropy_lower(problem)
+    with pytest.raises(otm.Unsupported):
+        greedy_index_entropy_upper(problem)
+
+
+def test_the_lower_bound_fails_on_many_random_pairs_without_replacement() -> None:
+    rng, failures = np.random.default_rng(0), 0
+    for _ in range(40):
+        p, q = rng.dirichlet(np.full(3, 0.5)), rng.dirichlet(np.full(3, 0.5))
+        problem = otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(3))
+        law = acceptance_vector(otm.RecursiveRejection(), problem)
+        failures += entropy_bits(law) < divergence(p, q) - 1e-9
+        # The race's rank is never above the index in the list with repetitions: the upper bound does hold.
+        assert entropy_bits(acceptance_vector(otm.Race(), problem)) <= index_entropy_upper(problem)
+    assert failures >= 8
+
+
+def test_the_upper_bound_needs_more_than_the_divergence() -> None:
+    # H = D would be a mistake: at p = q the index is 1 and H = D = 0, but away from it H exceeds D.
+    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+    assert entropy_bits(poisson_index(p, q)) > divergence(p, q) + 0.5
+    assert entropy_bits(acceptance_vector_of_greedy_rejection(p, q)) > divergence(p, q) + 0.3
+    assert entropy_bits(poisson_index(p, p)) < 1e-14
+
+
+def test_batches_infinities_and_laws() -> None:
+    rows = otm.Problem(draft=[[0.5, 0.5], [1.0, 0.0]], target=[0.75, 0.25], law=otm.IID(1))
+    for function in (index_entropy_lower, index_entropy_upper, greedy_index_entropy_upper):
+        values = function(rows)
+        assert values.shape == (2,)
+        single = function(otm.Problem(draft=[0.5, 0.5], target=[0.75, 0.25], law=otm.IID(3)))
+        assert isinstance(single, float)
+        assert values[0] == pytest.approx(single, rel=1e-15)
+        assert values[1] == math.inf
+        with pytest.raises(otm.Unsupported):
+            function(rows.with_law(otm.Deterministic(1)))
+    assert index_entropy_upper(rows.with_law(otm.WithoutReplacement(1)))[1] == math.inf
