@@ -57,6 +57,20 @@ from otm.optimum.certify import certify_exactly
 from otm.optimum.closed_forms import two_token_optimum, uniform_optimum
 from otm.optimum.lp import optimum
 from otm.optimum.program import TransportProgram, optimum_program
+from otm.partial import (
+    Completion,
+    Interval,
+    PartialDivergences,
+    PartialPair,
+    TopTokens,
+    partial_divergences,
+    partial_gamma_star,
+    partial_kseq,
+    partial_optimal_acceptance,
+    partial_overlap,
+    partial_recursive_rejection,
+    top_tokens,
+)
 from otm.pmf import normalise
 from otm.problem import Problem
 from otm.results import Coupling, Estimate, Optimum, Samples
@@ -107,6 +121,7 @@ __all__ = [
     "Bracket",
     "Comparison",
     "ComparisonRow",
+    "Completion",
     "Conditional",
     "Coupling",
     "Deterministic",
@@ -116,6 +131,7 @@ __all__ = [
     "Fuzzy",
     "Greedy",
     "GreedyOptimal",
+    "Interval",
     "InvalidDistribution",
     "InvalidParameter",
     "KSeq",
@@ -133,6 +149,8 @@ __all__ = [
     "Optimum",
     "Otm",
     "OtmError",
+    "PartialDivergences",
+    "PartialPair",
     "Problem",
     "Product",
     "Race",
@@ -145,6 +163,7 @@ __all__ = [
     "SolverFailure",
     "SpecHub",
     "TooLarge",
+    "TopTokens",
     "TransportProgram",
     "TypicalAcceptance",
     "Unsupported",
@@ -183,6 +202,12 @@ __all__ = [
     "optimum",
     "optimum_program",
     "output_law",
+    "partial_divergences",
+    "partial_gamma_star",
+    "partial_kseq",
+    "partial_optimal_acceptance",
+    "partial_overlap",
+    "partial_recursive_rejection",
     "poisson_matching_lower",
     "poisson_representation_lower",
     "prepare",
@@ -193,6 +218,7 @@ __all__ = [
     "spectr_minimum_upper",
     "spectr_upper",
     "support_limit_upper",
+    "top_tokens",
     "total_variation",
     "tunstall_explored_upper",
     "tunstall_minimum_upper",

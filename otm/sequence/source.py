@@ -162,7 +162,8 @@ class Outcomes(Source):
 
     def verify(self, rule: Conditional, drafts: NDArray[np.int64]) -> tuple[int, bool]:
         """Fork over the rule's conditional law."""
-        key = ("verify", id(rule), drafts.tobytes())  # rules live as long as the memory: it holds them
+        self._memory.setdefault(("rule", id(rule)), rule)  # held, so that no other rule can come to have its id
+        key = ("verify", id(rule), drafts.tobytes())
         pair: tuple[int, bool] = self._fork(*self._remember(key, lambda: _verdicts(rule, drafts)))
         return pair
 

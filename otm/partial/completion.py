@@ -1,0 +1,217 @@
+"""The closest and the furthest completion of two partly known distributions.
+
+Everything asked here of a pair (p, q) depends on it through its *overlap curve* H(t) = Σ_x min(q(x), t p(x)), t ≥ 0, and is
+monotone in it: Σ min = H(1), the optimum α*_k, K-SEQ at γ*, every f-divergence. Among all completions of two lists of top tokens
+one has the highest curve everywhere and one the lowest (docs/theory.md, "Partial knowledge"), so two completions answer every
+question at once, and both ends of every interval are attained.
+
+*Closest.* One level ρ: a token known only to the draft gets q = min(ρp, cap), one known only to the target p = min(q/ρ, cap), and
+the tokens known to neither share what is left of both tails at the ratio ρ. Where they cannot, because V leaves too few of them or
+one tail is used up, the two kinds of tokens stop at levels of their own.
+
+*Furthest.* The tails avoid each other: p's tail takes as few tokens as its cap permits, q's tail others. Only if V leaves too few
+tokens do they overlap: first on tokens known to neither, then p's tail on the target's tokens of least q, and q's on the draft's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from otm._arrays import quiet
+from otm.drafts.base import Law
+from otm.partial.layout import Floats, Layout, Mask
+from otm.problem import Problem
+
+# Twelve halvings of the exponent's range 2^±1000 leave a factor 2; 54 halvings of that leave the last place.
+_EXPONENT_STEPS, _MANTISSA_STEPS = 12, 54
+_LOWEST, _HIGHEST = 2.0**-1000, 2.0**1000
+_DUST = 2.0**-52
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Completion:
+    """One completion, with the tokens that neither model lists lumped together where they share a ratio.
+
+    Attributes:
+        draft, target: `(..., W)`, distributions on the listed tokens (the draft's, then the target's; a token in both lists stands
+            at its place in the draft's) followed by lumps.
+        count: `(..., W)`, how many tokens share the entry's mass equally; 0 for entries without meaning.
+        is_extreme: `(...)`, whether its overlap curve bounds those of all completions and is one of them. Always for the closest;
+            for the furthest unless tokens ran out in a row that lists tokens less likely than the cap.
+    """
+
+    draft: Floats
+    target: Floats
+    count: Floats
+    is_extreme: Mask
+
+    def __repr__(self) -> str:
+        return f"Completion(shape={self.draft.shape}, is_extreme={self.is_extreme!s})"
+
+    def problem(self, law: Law) -> Problem:
+        """Return the completion as a problem under a draft law, lumps counting as tokens."""
+        return Problem(draft=self.draft, target=self.target, law=law)
+
+
+def complete_closely(known: Layout, shape: tuple[int, ...]) -> Completion:
+    """Return the completion with the highest overlap curve, batch shape `shape` (see `PartialPair.closest`)."""
+    with quiet():
+        apart = _shares(known)
+        p, q = known.draft.copy(), known.target.copy()
+        q += _fill(known.draft, known.only_draft, known.target_cap, known.target_tail - apart[1])
+        p += _fill(known.target, known.only_target, known.draft_cap, known.draft_tail - apart[0])
+        needed = [np.where(mass > 0, np.ceil(mass / cap), 0.0) for mass, cap in zip(apart, _caps(known), strict=True)]
+    count = np.where(np.isfinite(known.spare), known.spare, np.maximum(*needed))
+    always = np.ones(len(known.spare), dtype=bool)
+    return _completion(shape, (p, apart[0][:, None]), (q, apart[1][:, None]), count[:, None], always)
+
+
+def complete_furthest(known: Layout, shape: tuple[int, ...]) -> Completion:
+    """Return the completion with the lowest overlap curve, batch shape `shape` (see `PartialPair.furthest`)."""
+    with quiet():
+        crowded = _tokens_needed(known) > known.spare
+        whole = ~(crowded & _below_cap(known).any(axis=1))
+        known = _forget(known, crowded)
+        crowded = _tokens_needed(known) > known.spare
+        p, q = _spill(known, crowded)
+        lumps = np.where(crowded[:, None, None], _crowded_lumps(known), _free_lumps(known))
+    return _completion(shape, (p, lumps[..., 0]), (q, lumps[..., 1]), lumps[..., 2], whole)
+
+
+def _completion(
+    shape: tuple[int, ...], draft: tuple[Floats, Floats], target: tuple[Floats, Floats], lump_count: Floats, extreme: Mask
+) -> Completion:
+    """Join listed tokens and lumps, whose masses are totals, and restore the batch shape."""
+    p, q = np.concatenate(draft, axis=1), np.concatenate(target, axis=1)
+    count = np.concatenate([np.ones(draft[0].shape), lump_count], axis=1)
+    count = np.where((p > 0) | (q > 0), count, 0.0)
+    wide = (*shape, p.shape[1])
+    p, q = p / p.sum(axis=1, keepdims=True), q / q.sum(axis=1, keepdims=True)
+    return Completion(p.reshape(wide), q.reshape(wide), count.reshape(wide), extreme.reshape(shape))
+
+
+def _caps(known: Layout) -> tuple[Floats, Floats]:
+    return known.draft_cap, known.target_cap
+
+
+def _shares(known: Layout) -> tuple[Floats, Floats]:
+    """Find the masses P, Q of the spare tokens at the level ρ where Q = ρP, by bisection: ρP − Q never decreases.
+
+    Where masses of 1e-300 meet others of 1/4, the float next to ρ can be too far: P and Q are then taken between their values at
+    both ends of the last step, in the ratio ρ.
+    """
+    low, high = np.full(len(known.spare), _LOWEST), np.full(len(known.spare), _HIGHEST)
+    for step in range(_EXPONENT_STEPS + _MANTISSA_STEPS):
+        middle = np.sqrt(low) * np.sqrt(high) if step < _EXPONENT_STEPS else 0.5 * (low + high)
+        p, q = _on_spare(known, middle)
+        enough = middle * p >= q
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    (least_p, most_q), (most_p, least_q) = _on_spare(known, low), _on_spare(known, high)
+    p = np.minimum(np.maximum(most_q / high, least_p), most_p)
+    return p, np.minimum(np.maximum(high * p, least_q), most_q)
+
+
+def _on_spare(known: Layout, level: Floats) -> tuple[Floats, Floats]:
+    """Return the masses of p and q left for the spare tokens at level ρ, `(rows,)` each, in [0, spare·cap]."""
+    p_cap, q_cap = _caps(known)
+    q = np.minimum(level[:, None] * known.draft, q_cap[:, None]).sum(axis=1, where=known.only_draft)
+    p = np.minimum(known.target / level[:, None], p_cap[:, None]).sum(axis=1, where=known.only_target)
+    room = [np.where(cap > 0, known.spare * np.where(cap > 0, cap, 1.0), 0.0) for cap in (p_cap, q_cap)]
+    return (
+        np.minimum(np.maximum(known.draft_tail - p, 0.0), room[0]),
+        np.minimum(np.maximum(known.target_tail - q, 0.0), room[1]),
+    )
+
+
+def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
+    """Spread `mass` as min(λ·other, cap) over the free tokens, λ from the total; what is left goes to those with other = 0."""
+    weights = np.where(free, other, 0.0)
+    ranked = -np.sort(-weights, axis=1)
+    rest = np.cumsum(ranked[:, ::-1], axis=1)[:, ::-1]  # Σ of this weight and the smaller ones
+    left = np.maximum(mass[:, None] - np.arange(weights.shape[1]) * cap[:, None], 0.0)  # after the larger ones took their cap
+    fits = (ranked > 0) & (left * ranked <= cap[:, None] * rest)
+    first = fits.argmax(axis=1)[:, None]
+    scale = np.where(
+        fits.any(axis=1, keepdims=True), np.take_along_axis(left, first, 1) / np.take_along_axis(rest, first, 1), np.inf
+    )
+    filled = np.where(weights > 0, np.minimum(scale * np.where(weights > 0, weights, 1.0), cap[:, None]), 0.0)
+    idle = free & (weights == 0)
+    over = np.maximum(mass - filled.sum(axis=1), 0.0)
+    over = np.where(over > weights.shape[1] * _DUST * mass, over, 0.0)  # rounding must not put mass where the other has none
+    share = np.where(idle.any(axis=1), over / np.maximum(idle.sum(axis=1), 1), 0.0)
+    return np.where(idle, share[:, None], filled)
+
+
+def _tokens_needed(known: Layout) -> Floats:
+    """Return how many tokens the two tails take if they avoid each other and every listed token, `(rows,)`."""
+    counts = [
+        np.where(tail > 0, np.ceil(tail / cap), 0.0)
+        for tail, cap in zip((known.draft_tail, known.target_tail), _caps(known), strict=True)
+    ]
+    return counts[0] + counts[1]
+
+
+def _below_cap(known: Layout) -> Mask:
+    """Mark tokens known to one model only and less likely there than the cap of that model."""
+    low_p = known.only_draft & (known.draft < known.draft_cap[:, None])
+    return low_p | (known.only_target & (known.target < known.target_cap[:, None]))
+
+
+def _forget(known: Layout, rows: Mask) -> Layout:
+    """Forget, in these rows, what is known of tokens below the cap: fewer facts, more completions, a valid bound."""
+    drop = _below_cap(known) & rows[:, None]
+    keep = ~drop
+    return dataclasses.replace(
+        known,
+        draft=known.draft * keep,
+        target=known.target * keep,
+        only_draft=known.only_draft & keep,
+        only_target=known.only_target & keep,
+        draft_tail=known.draft_tail + known.draft.sum(axis=1, where=drop),
+        target_tail=known.target_tail + known.target.sum(axis=1, where=drop),
+        spare=known.spare + drop.sum(axis=1),
+    )
+
+
+def _free_lumps(known: Layout) -> Floats:
+    """Put each tail on tokens of its own: lumps `(rows, 5, 3)` of p-mass, q-mass and number of tokens."""
+    lumps = np.zeros((len(known.spare), 5, 3))
+    for side, (tail, cap) in enumerate(zip((known.draft_tail, known.target_tail), _caps(known), strict=True)):
+        lumps[:, side, side] = tail
+        lumps[:, side, 2] = np.where(tail > 0, np.ceil(tail / cap), 0.0)
+    return lumps
+
+
+def _crowded_lumps(known: Layout) -> Floats:
+    """Let p's tail fill the spare tokens from the front and q's from the back; lumps as in `_free_lumps`.
+
+    Each tail gives runs of full, one partly filled and empty tokens: five runs of constant (p, q) between six cut points.
+    """
+    (p_tail, q_tail), (p_cap, q_cap) = (known.draft_tail, known.target_tail), _caps(known)
+    spare = np.where(np.isfinite(known.spare), known.spare, 0.0)  # rows with spare tokens enough do not come here
+    full_p = np.where(p_tail > 0, np.floor(p_tail / p_cap), 0.0)
+    full_q = np.where(q_tail > 0, np.floor(q_tail / q_cap), 0.0)
+    cuts = np.stack([0 * spare, full_p, full_p + 1, spare - full_q - 1, spare - full_q, spare], axis=1)
+    cuts = np.sort(np.clip(cuts, 0.0, spare[:, None]), axis=1)
+    start, count = cuts[:, :-1], np.diff(cuts, axis=1)
+    p = np.clip(p_tail[:, None] - start * p_cap[:, None], 0.0, p_cap[:, None])
+    behind = spare[:, None] - 1.0 - start
+    q = np.clip(q_tail[:, None] - behind * q_cap[:, None], 0.0, q_cap[:, None])
+    return np.stack([p * count, q * count, count], axis=2)
+
+
+def _spill(known: Layout, rows: Mask) -> tuple[Floats, Floats]:
+    """Return the listed tokens' masses, with what the spare tokens cannot hold on the least likely tokens of the other model."""
+    spare = np.where(rows, known.spare, 0.0)
+    sides = []
+    for own, other, free, tail, cap in (
+        (known.draft, known.target, known.only_target, known.draft_tail, known.draft_cap),
+        (known.target, known.draft, known.only_draft, known.target_tail, known.target_cap),
+    ):
+        over = np.where(rows, np.maximum(tail - spare * cap, 0.0), 0.0)
+        order = np.argsort(np.where(free, other, np.inf), axis=1, kind="stable")
+        rank = np.argsort(order, axis=1, kind="stable")
+        sides.append(own + np.where(free, np.clip(over[:, None] - rank * cap[:, None], 0.0, cap[:, None]), 0.0))
+    return sides[0], sides[1]
