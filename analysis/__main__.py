@@ -11,6 +11,7 @@ from analysis.commands.compare import compare
 from analysis.commands.decode import decode
 from analysis.commands.experiment import experiment
 from analysis.commands.latency import latency
+from analysis.commands.report import report
 from analysis.commands.train import train
 from analysis.errors import AnalysisError
 
@@ -20,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (compare, decode, experiment, latency, train, capture):
+for command in (compare, decode, experiment, latency, report, train, capture):
     app.command()(command)
 
 

@@ -1,0 +1,61 @@
+"""The Markdown summary: the findings and the tables that fit on a screen, for a pull request or a chat."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_MOST_TABLES = 12
+
+
+def render(view: dict[str, Any]) -> str:
+    """Return the summary of a report's view."""
+    blocks = [f"# {escaped(view['title'])}", escaped(view["intro"])]
+    blocks += [f"> **Note:** {escaped(line)}" for line in view["warnings"]]
+    blocks += ["\n".join(f"* {escaped(line)}" for line in view["short"])]
+    if view["fastest"]:
+        costs = view["costs"]
+        blocks.append(
+            f"## Fastest verifier by sampling setting (draft pass {costs['draft']:g}, one more token {costs['verify']:g})"
+        )
+        header = ["setting", "scheme", "k", "acceptance", "tokens per target call", "speed-up"]
+        blocks.append(_table(header, view["fastest"]))
+    tables = list(zip(view["settings"], view["tables"], strict=True))
+    tables.insert(0, tables.pop(view["first"]))
+    for setting, table in tables[:_MOST_TABLES]:
+        blocks.append(f"## Mean acceptance, {escaped(setting)} ({table['rows']} positions)")
+        header = ["scheme", *(f"k = {k}" for k in view["ks"])]
+        blocks.append(_table(header, [[row[0], *(_cell(cell) for cell in row[1:])] for row in table["cells"]]))
+        if table["statistics"]:
+            blocks.append(_table(["quantity", "mean", "95 % interval", "infinite at"], table["statistics"]))
+    if len(view["tables"]) > _MOST_TABLES:
+        blocks.append(f"{len(view['tables']) - _MOST_TABLES} more sampling settings are in the HTML page.")
+    if view["best_draft_temperature"]:
+        blocks.append(escaped(view["best_draft_temperature"]))
+    if view["decode"]:
+        names = ("decoder", "predicted", "measured", "interval", "target_calls", "prompts")
+        header = ["decoder", "predicted tokens per call", "measured", "95 % interval", "target calls", "prompts"]
+        blocks += ["## Block efficiency", _table(header, [[row[name] for name in names] for row in view["decode"]])]
+    blocks += ["## How the numbers were made", *(escaped(line) for line in view["method"])]
+    blocks.append(_table(["provenance", ""], view["provenance"]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def escaped(text: str) -> str:
+    r"""Return text that Markdown shows as it is: on one line, no markup, no HTML.
+
+    >>> escaped("a|b <i> [x](y)")
+    'a\\|b &lt;i&gt; \\[x\\](y)'
+    """
+    text = re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"&(?=[#\w]+;)", "&amp;", text).replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _cell(cell: tuple[str, str]) -> str:
+    value, interval = cell
+    return f"{value} ({interval})" if interval else value
+
+
+def _table(header: list[str], rows: Any) -> str:
+    lines = ["| " + " | ".join(escaped(str(cell)) for cell in row) + " |" for row in [header, *rows]]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])

@@ -1,0 +1,152 @@
+"""Means over positions with confidence intervals over prompts, from one pass over the rows in bounded memory.
+
+Positions of one prompt resemble each other, so they are not independent observations; prompts are. The interval of a mean is
+therefore clustered by prompt. With S_c the sum and n_c the number of positions of cluster c, m = Σ S_c / Σ n_c and
+
+    se² = C/(C − 1) · Σ_c (S_c − m n_c)² / (Σ_c n_c)²,      m ± t_{C−1} · se,
+
+the cluster-robust variance of a ratio of totals (Liang & Zeger 1986; Cameron & Miller 2015, section II), C the number of clusters.
+A run may have more prompts than memory should hold sums for. Beyond the number of clusters given here prompts share one, in the
+order of their numbers: unions of independent clusters are independent clusters, so the interval stays valid, and its width is
+estimated from fewer terms (relative error of the standard error about 1/√(2C)).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse, stats
+
+Floats = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Means:
+    """Means and their confidence limits, arrays `(columns,)`; NaN where there is nothing to average or only one cluster."""
+
+    mean: Floats
+    low: Floats
+    high: Floats
+
+
+class ClusterSums:
+    """Sums and counts of every column for every (group, cluster), filled batch by batch.
+
+    Args:
+        groups: number of groups, such as settings × bins.
+        clusters: number of clusters that prompts are spread over.
+        columns: number of averaged columns.
+    """
+
+    def __init__(self, *, groups: int, clusters: int, columns: int) -> None:
+        self.clusters = clusters
+        self.sums = np.zeros((groups * clusters, columns))
+        self.counts = np.zeros((groups * clusters, columns))
+
+    @staticmethod
+    def num_bytes(*, groups: int, clusters: int, columns: int) -> int:
+        """Return the memory that such a table takes."""
+        return 2 * 8 * groups * clusters * columns
+
+    def add(self, group: NDArray[np.int64], prompt: NDArray[np.int64], values: Floats) -> None:
+        """Add rows `(n, columns)`; values that are not finite are left out of sum and count."""
+        keys, where = np.unique(group * self.clusters + prompt % self.clusters, return_inverse=True)
+        rows = len(group)
+        membership = sparse.csr_array((np.ones(rows), (where, np.arange(rows))), shape=(len(keys), rows))
+        finite = np.isfinite(values)
+        self.sums[keys] += membership @ np.where(finite, values, 0.0)
+        self.counts[keys] += membership @ finite.astype(np.float64)
+
+    def tables(self, groups: NDArray[np.int64] | list[int]) -> tuple[Floats, Floats]:
+        """Return sums and counts `(clusters, columns)` of the union of some groups."""
+        shape = (-1, self.clusters, self.sums.shape[1])
+        return self.sums.reshape(shape)[groups].sum(axis=0), self.counts.reshape(shape)[groups].sum(axis=0)
+
+
+def clustered_means(sums: Floats, counts: Floats, *, confidence: float = CONFIDENCE) -> Means:
+    """Return means with cluster-robust t intervals.
+
+    m = Σ S_c / Σ n_c, m ± t_{C−1} √(C/(C−1) Σ (S_c − m n_c)²) / Σ n_c over the C clusters that have observations.
+
+    Args:
+        sums, counts: `(clusters, columns)`, sums and numbers of observations.
+        confidence: coverage of the interval, in (0, 1).
+
+    Reference: [Liang & Zeger 1986], [Cameron & Miller 2015, II].
+
+    >>> result = clustered_means(np.array([[1.0], [3.0]]), np.array([[2.0], [4.0]]))
+    >>> round(float(result.mean[0]), 4)
+    0.6667
+    """
+    total = counts.sum(axis=0)
+    clusters = (counts > 0).sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = sums.sum(axis=0) / total
+        squares = ((sums - mean * counts) ** 2).sum(axis=0)
+        error = np.sqrt(squares * clusters / (clusters - 1)) / total
+        half = stats.t.ppf(0.5 + confidence / 2, np.maximum(clusters - 1, 1)) * error
+    half = np.where(clusters > 1, half, np.nan)
+    return Means(mean=mean, low=mean - half, high=mean + half)
+
+
+class Histograms:
+    """Counts of values in [0, 1] on equal bins, one histogram for every (group, column)."""
+
+    BINS = 1_000
+
+    def __init__(self, *, groups: int, columns: int) -> None:
+        self.counts = np.zeros((groups, columns, self.BINS), dtype=np.int64)
+
+    @staticmethod
+    def num_bytes(*, groups: int, columns: int) -> int:
+        """Return the memory that such histograms take."""
+        return 8 * groups * columns * Histograms.BINS
+
+    def add(self, group: NDArray[np.int64], values: Floats) -> None:
+        """Add rows `(n, columns)`; values that are not finite are left out."""
+        groups = len(self.counts)
+        for column in range(values.shape[1]):
+            finite = np.isfinite(values[:, column])
+            cell = np.clip((values[finite, column] * self.BINS).astype(np.int64), 0, self.BINS - 1)
+            counted = np.bincount(group[finite] * self.BINS + cell, minlength=groups * self.BINS)
+            self.counts[:, column] += counted.reshape(groups, self.BINS)
+
+    def quantiles(self, group: int, column: int, levels: tuple[float, ...]) -> Floats:
+        """Return quantiles, exact to one bin (0.001); NaN where nothing was counted."""
+        cumulative = np.cumsum(self.counts[group, column])
+        if cumulative[-1] == 0:
+            return np.full(len(levels), np.nan)
+        cells = np.searchsorted(cumulative, np.asarray(levels) * cumulative[-1])
+        return np.asarray((np.minimum(cells, self.BINS - 1) + 0.5) / self.BINS)
+
+    def coarse(self, group: int, column: int, bins: int) -> Floats:
+        """Return the share of values in each of `bins` equal bins (a divisor of 1,000)."""
+        counted = self.counts[group, column].reshape(bins, -1).sum(axis=1)
+        return np.asarray(counted / max(1, counted.sum()))
+
+
+class Tally:
+    """Counts on equal cells from zero up: what bins of about equally many values are cut from."""
+
+    def __init__(self, *, width: float, cells: int) -> None:
+        self.width = width
+        self.counts = np.zeros(cells, dtype=np.int64)
+
+    def add(self, values: Floats) -> None:
+        """Add values ≥ 0; what lies beyond the last cell is counted there."""
+        cell = np.clip((values[np.isfinite(values)] / self.width).astype(np.int64), 0, len(self.counts) - 1)
+        self.counts += np.bincount(cell, minlength=len(self.counts))
+
+    def edges(self, bins: int) -> Floats:
+        """Return the inner edges of at most `bins` bins of about equally many values, each at a cell boundary."""
+        cumulative = np.cumsum(self.counts)
+        if cumulative[-1] == 0:
+            return np.empty(0)
+        levels = np.arange(1, bins) / bins * cumulative[-1]
+        cells = np.unique(np.searchsorted(cumulative, levels) + 1)
+        last = int(np.flatnonzero(self.counts)[-1])
+        return np.asarray(cells[cells <= last] * self.width)

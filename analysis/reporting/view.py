@@ -1,0 +1,283 @@
+"""What the page's template and the Markdown summary show as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+
+from analysis.reporting import words
+from analysis.reporting.aggregate import Aggregates, first_setting
+from analysis.reporting.cost import Costs, speed_up, tokens_per_call
+from analysis.reporting.decode import DecodeRow, DecodeRun
+from analysis.reporting.run import Run, read_prompts
+from analysis.reporting.statistics import Means
+from analysis.reporting.summary import HISTOGRAM_BINS, Scheme, schemes_of, setting_label, varied
+
+KINDS = (
+    ("optimum", "optima"),
+    ("verifier", "lossless verifiers"),
+    ("lossy", "lossy schemes"),
+    ("bound", "proven lower bounds"),
+)
+COSTS = Costs()
+
+_LISTED_PROMPTS = 5
+_LONGEST_VALUE = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One scheme at one k under a cost model."""
+
+    scheme: Scheme
+    k: int
+    acceptance: float
+    speed: float
+
+
+def view(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any]:
+    """Return the text of a report, plain strings throughout; whoever writes it escapes it."""
+    schemes = schemes_of(run)
+    first = first_setting(found.survey.settings)
+    labels = [setting_label(dict(zip(run.setting_columns, v, strict=True)), run) for v in found.survey.settings]
+    names = varied(run, found)
+    return {
+        "title": f"{model_name(run, 'draft')} drafting for {model_name(run, 'target')}",
+        "intro": _intro(run, found),
+        "warnings": [shown(line) for line in words.warnings(run, found)],
+        "short": _short(run, found, schemes, first, labels[first]),
+        "settings": labels,
+        "first": first,
+        "ks": all_ks(run),
+        "first_k": first_k(run),
+        "kinds": [kind for kind in KINDS if any(scheme.kind == kind[0] for scheme in schemes)],
+        "schemes": [{"index": i, "label": shown(s.label), "kind": s.kind} for i, s in enumerate(schemes)],
+        "costs": dataclasses.asdict(COSTS),
+        "interval_words": words.interval_words(run, found),
+        "has_gap": any(s.optimum is not None and s.kind == "verifier" for s in schemes),
+        "has_entropy": any(len(binned.centre) for binned in found.by_entropy),
+        "histogram_bins": HISTOGRAM_BINS,
+        "prompts": _prompts(run, found),
+        "varied": [(name.replace("_", "-"), name.replace("_", " ").replace("top p", "top-p")) for name in names],
+        "best_draft_temperature": _best_draft_temperature(run, found, schemes) if "draft_temperature" in names else "",
+        "decode": [] if decode is None else [_decode_row(row) for row in decode.predicted(run, found)],
+        "decode_notes": [] if decode is None else [shown(note) for note in decode.notes(run, found)],
+        "tables": [_table(run, found, schemes, s) for s in range(len(labels))],
+        "fastest": _fastest(run, found, labels),
+        "terms": [(shown(term), shown(text)) for term, text in words.terms(schemes)],
+        "method": [shown(line) for line in words.method(run, found)],
+        "provenance": provenance(run),
+    }
+
+
+def choices(run: Run, found: Aggregates, setting: int, costs: Costs, kinds: tuple[str, ...] = ("verifier",)) -> list[Choice]:
+    """Return schemes and numbers of drafts, fastest first; equal speeds by fewer drafts."""
+    mean = found.lower[setting].mean
+    all_of_them = [
+        Choice(scheme, run.schemes[i].k, float(mean[i]), speed_up(float(mean[i]), run.schemes[i].k, costs))
+        for scheme in schemes_of(run)
+        if scheme.kind in kinds
+        for i in scheme.columns
+        if np.isfinite(mean[i])
+    ]
+    return sorted(all_of_them, key=lambda choice: (-choice.speed, choice.k))
+
+
+def all_ks(run: Run) -> list[int]:
+    """Return every number of drafts that some scheme was measured at."""
+    return sorted({column.k for column in run.schemes})
+
+
+def first_k(run: Run) -> int:
+    """Return the number of drafts that is shown first: the largest up to 4, where schemes differ and engines are."""
+    return max((k for k in all_ks(run) if k <= 4), default=all_ks(run)[0])
+
+
+def shown(text: str) -> str:
+    """Return text without control and direction characters, which could make it read as something else."""
+    return "".join(c if c.isprintable() else {"\n": " ⏎ ", "\t": " "}.get(c, "�") for c in text)
+
+
+def model_name(run: Run, side: str) -> str:
+    """Return a model's name, of a path only its end."""
+    name = str(run.section("settings").get(side) or f"unnamed {side}")
+    return shown("/".join(name.replace("\\", "/").rstrip("/").split("/")[-2:]))[:120]
+
+
+def provenance(run: Run) -> list[tuple[str, str]]:
+    """Return settings and provenance of the manifest as (dotted name, value)."""
+    rows: list[tuple[str, str]] = []
+    for part in ("settings", "provenance", "plan"):
+        _flatten(rows, part, run.section(part))
+    return rows
+
+
+def _flatten(rows: list[tuple[str, str]], name: str, value: Any) -> None:
+    if isinstance(value, dict) and name.count(".") < 3:
+        for key, item in value.items():
+            _flatten(rows, f"{name}.{key}", item)
+        return
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    rows.append((shown(name), shown(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + " …")))
+
+
+def _intro(run: Run, found: Aggregates) -> str:
+    settings, prompts = len(found.survey.settings), found.survey.num_prompts
+    vocabulary = run.section("provenance").get("num_tokens")
+    size = f", vocabulary of {vocabulary:,} tokens" if isinstance(vocabulary, int) else ""
+    return (
+        f"{run.num_rows:,} rows: positions of {prompts:,} prompt{'s' * (prompts != 1)} at {settings} sampling "
+        f"setting{'s' * (settings != 1)}{size}."
+    )
+
+
+def interval_text(means: Means, column: int, digits: int = 4) -> str:
+    """Return an interval as text, empty where there is none."""
+    low, high = means.low[column], means.high[column]
+    return f"{low:.{digits}f} to {high:.{digits}f}" if np.isfinite(low) and np.isfinite(high) else ""
+
+
+def _short(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int, label: str) -> list[str]:
+    """Say the main findings in a few sentences, for the setting shown first."""
+    mean, lines = found.lower[setting].mean, []
+    at_least = "at least " if any(column.is_interval for column in run.schemes) else ""
+    single = next((i for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == 1), None)
+    if single is not None and np.isfinite(mean[single]):
+        interval = interval_text(found.lower[setting], single, 3)
+        lines.append(
+            f"One draft is accepted with probability {at_least}{mean[single]:.3f}{f' ({interval})' if interval else ''} at best: "
+            f"a target call then yields {1 + mean[single]:.2f} tokens instead of 1."
+        )
+    lines += _short_gap(run, found, schemes, setting, at_least)
+    ranked = choices(run, found, setting, COSTS)
+    if ranked:
+        best = ranked[0]
+        verdict = (
+            f"{shown(best.scheme.label)} with k = {best.k} is the fastest verifier measured: {best.speed:.2f}× plain decoding, "
+            f"{tokens_per_call(best.acceptance, COSTS.levels):.2f} tokens per target call"
+            if best.speed > 1
+            else "no verifier measured beats plain decoding"
+        )
+        lines.append(
+            f"If a draft pass costs {COSTS.draft:g} of a target pass and checking one more token {COSTS.verify:g}, with one "
+            f"drafted level: {verdict}. Your costs will differ: see the calculator."
+        )
+    return [f"All of this is for {label}.", *lines]
+
+
+def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int, at_least: str) -> list[str]:
+    k, mean = first_k(run), found.lower[setting].mean
+    optimum = next((i for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == k), None)
+    if optimum is None:
+        return []
+    rivals = [
+        (float(mean[i]), s)
+        for s in schemes
+        for i in s.columns
+        if s.kind == "verifier" and run.schemes[i].k == k and run.schemes[i].optimum == run.schemes[optimum].name
+    ]
+    if not rivals:
+        return []
+    best, scheme = max(rivals, key=lambda rival: rival[0])
+    law = run.schemes[optimum].law
+    return [
+        f"With k = {k} {words.LAWS.get(law, shown(law))} drafts the optimum is {at_least}{mean[optimum]:.3f}; the best verifier "
+        f"measured on them, {shown(scheme.name)}, reaches {at_least}{best:.3f}. A better one could "
+        f"win up to {100 * found.gap_high[setting].mean[_column(run, scheme, k)]:.1f} points."
+    ]
+
+
+def _fastest(run: Run, found: Aggregates, labels: list[str]) -> list[tuple[str, ...]]:
+    """Return the fastest verifier of every setting at the default costs; one setting needs no table."""
+    rows = []
+    for s, label in enumerate(labels if len(labels) > 1 else []):
+        for best in choices(run, found, s, COSTS)[:1]:
+            cells = f"{best.acceptance:.4f}", f"{tokens_per_call(best.acceptance, COSTS.levels):.3f}", f"{best.speed:.3f}×"
+            rows.append((label, shown(best.scheme.label), str(best.k), *cells))
+    return rows
+
+
+def _column(run: Run, scheme: Scheme, k: int) -> int:
+    return next(i for i in scheme.columns if run.schemes[i].k == k)
+
+
+def _best_draft_temperature(run: Run, found: Aggregates, schemes: tuple[Scheme, ...]) -> str:
+    """Say which draft temperature accepts most, for each setting of everything else."""
+    place, k = run.setting_columns.index("draft_temperature"), first_k(run)
+    wanted = [s for s in schemes if s.kind in ("optimum", "verifier") and any(run.schemes[i].k == k for i in s.columns)]
+    if not wanted:
+        return ""
+    column = _column(run, wanted[0], k)
+    groups: dict[tuple[float, ...], list[tuple[float, float]]] = {}
+    for s, values in enumerate(found.survey.settings):
+        rest = values[:place] + values[place + 1 :]
+        groups.setdefault(rest, []).append((float(found.lower[s].mean[column]), values[place]))
+    names = [name for name in run.setting_columns if name != "draft_temperature"]
+    parts = []
+    for rest, candidates in groups.items():
+        accepted, temperature = max(candidates)
+        others = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in zip(names, rest, strict=True))
+        parts.append(f"{temperature:g} at {others} (acceptance {accepted:.3f})")
+    return f"Best draft temperature of those measured, by {shown(wanted[0].label)} at k = {k}: " + "; ".join(parts[:12]) + "."
+
+
+def _prompts(run: Run, found: Aggregates) -> list[dict[str, Any]]:
+    """Return the hardest and the easiest prompts with what is known of them."""
+    if found.prompts is None or len(found.prompts[0]) < 2:
+        return []
+    numbers, means = found.prompts
+    count = min(_LISTED_PROMPTS, len(numbers) // 2)
+    chosen = [*range(count), *range(len(numbers) - count, len(numbers))]
+    texts = read_prompts(run, [int(numbers[i]) for i in chosen])
+    rows = []
+    for n, i in enumerate(chosen):
+        name, text = texts.get(int(numbers[i]), ("", ""))
+        name = name or f"prompt {numbers[i]}"
+        rows.append({"overlap": f"{means[i]:.3f}", "name": shown(name), "text": shown(text.strip()), "gap": n == count})
+    return rows
+
+
+def _decode_row(row: DecodeRow) -> dict[str, str]:
+    known = row.measured_low is not None
+    return {
+        "decoder": shown(row.decoder),
+        "predicted": "–" if row.predicted is None else f"{row.predicted:.3f}",
+        "measured": f"{row.measured:.3f}",
+        "interval": f"{row.measured_low:.3f} to {row.measured_high:.3f}" if known else "–",
+        "target_calls": f"{row.target_calls:,}",
+        "prompts": f"{row.prompts:,}",
+    }
+
+
+def _table(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int) -> dict[str, Any]:
+    ks = all_ks(run)
+    cells = []
+    for scheme in schemes:
+        place = {run.schemes[i].k: i for i in scheme.columns}
+        cells.append([shown(scheme.label), *(_cell(run, found, setting, place.get(k)) for k in ks)])
+    return {"rows": f"{found.survey.rows[setting]:,}", "cells": cells, "statistics": _statistics(run, found, setting)}
+
+
+def _cell(run: Run, found: Aggregates, setting: int, column: int | None) -> tuple[str, str]:
+    if column is None or not np.isfinite(found.lower[setting].mean[column]):
+        return ("", "")
+    lower, upper = found.lower[setting], found.upper[setting]
+    if run.schemes[column].is_interval:
+        ends = f"{lower.low[column]:.4f} to {upper.high[column]:.4f}" if np.isfinite(lower.low[column]) else ""
+        return (f"[{lower.mean[column]:.4f}, {upper.mean[column]:.4f}]", ends)
+    return (f"{lower.mean[column]:.4f}", interval_text(lower, column))
+
+
+def _statistics(run: Run, found: Aggregates, setting: int) -> list[tuple[str, str, str, str]]:
+    means, infinite, count = found.statistics[setting], found.infinite[setting], len(run.statistics)
+    rows = []
+    for i, column in enumerate(run.statistics):
+        value = f"{means.mean[i]:.4f}" if not column.is_interval else f"[{means.mean[i]:.4f}, {means.mean[count + i]:.4f}]"
+        share = max(infinite[i], infinite[count + i])
+        often = f"{100 * share:.1f} % of positions, left out of the mean" if share else ""
+        label = shown(f"{column.label} ({column.unit})" if column.unit else column.label)
+        rows.append((label, value, interval_text(means, i), often))
+    return rows
