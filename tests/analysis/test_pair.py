@@ -22,7 +22,7 @@ def pair() -> Pair:
     return load_pair(device="cpu")
 
 
-@pytest.mark.parametrize("name", ["draft", "target"])
+@pytest.mark.parametrize("name", ["draft", "draft_small", "target"])
 def test_loads_like_any_other_model(name: str) -> None:
     model = AutoModelForCausalLM.from_pretrained(SHIPPED_PAIR / name, use_safetensors=True)
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED_PAIR / name)
@@ -34,7 +34,7 @@ def test_loads_like_any_other_model(name: str) -> None:
 
 def test_weights_are_small_float16_safetensors() -> None:
     files = list(SHIPPED_PAIR.rglob("model.safetensors"))
-    assert len(files) == 2
+    assert len(files) == 3
     assert sum(path.stat().st_size for path in files) < 12e6
     assert not list(SHIPPED_PAIR.rglob("*.bin"))
     assert json.loads((SHIPPED_PAIR / "target" / "config.json").read_text())["dtype"] == "float16"
@@ -68,6 +68,19 @@ def test_recorded_figures_agree_with_a_fresh_look_at_held_out_text(pair: Pair) -
         assert math.isclose(measured, RECORD["held_out"][name]["nats_per_token"], rel_tol=0.15)
     assert 0.5 <= np.mean(accepted) <= 0.85
     assert math.isclose(float(np.mean(accepted)), RECORD["acceptance"]["optimum"][0], rel_tol=0.1)
+
+
+def test_the_smaller_draft_is_worse_and_as_stated() -> None:
+    small = load_pair(draft=str(SHIPPED_PAIR / "draft_small"), device="cpu")
+    text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")
+    tokens = np.asarray(small.tokenizer(text)["input_ids"], dtype=np.int64)[: 40 * 128].reshape(40, 128)
+    rows = torch.from_numpy(tokens)
+    logits = small.draft(rows[:, :-1]).logits.float()
+    loss = float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()))
+    stated = json.loads((SHIPPED_PAIR / "draft_small" / "training.json").read_text(encoding="utf-8"))["held_out"]
+    assert math.isclose(loss, stated["nats_per_token"], rel_tol=0.15)  # a sample of document starts, as above
+    assert loss > RECORD["held_out"]["draft"]["nats_per_token"]
+    assert "4.624" in (SHIPPED_PAIR / "README.md").read_text(encoding="utf-8")
 
 
 def test_model_card_states_data_licences_and_figures() -> None:
