@@ -6,6 +6,7 @@ Weights come from strangers: only safetensors are read, and code shipped with a 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ def load_pair(
     device: str = "auto",
     trust_remote_code: bool = False,
     dtype: torch.dtype = torch.float32,
+    device_map: str | None = None,
 ) -> Pair:
     """Load two causal language models that share a tokenizer; the shipped pair by default.
 
@@ -82,20 +84,27 @@ def load_pair(
         device: "cpu", "cuda", "cuda:1", ... or "auto" (CUDA where there is one).
         trust_remote_code: run Python files that come with the models. Off unless asked.
         dtype: floating type of the weights.
+        device_map: how accelerate spreads each model over several devices ("auto", "balanced", ...), instead of `device`. Inputs
+            go to the device of the target's embedding, and accelerate carries them on and the logits back.
 
     Raises:
-        AnalysisError: if a model is missing or has no safetensors weights, needs remote code, the tokenizers differ, or the
-            device does not exist.
+        AnalysisError: if a model is missing or has no safetensors weights, needs remote code, the tokenizers differ, the device
+            does not exist, or a device map is given without accelerate.
     """
     place = choose_device(device)
+    spread = {} if device_map is None else {"device_map": _check_device_map(device_map)}
     logging.disable_progress_bar()  # two small files load at once; errors should stand alone on the screen
     names = (draft or str(SHIPPED_PAIR / "draft"), target or str(SHIPPED_PAIR / "target"))
     tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in names]
     _require_same_tokenizer(tokenizers[0], tokenizers[1], names)
     models = [
-        _load(AutoModelForCausalLM, name, "model", trust_remote_code, use_safetensors=True, dtype=dtype).to(place).eval()
+        _load(AutoModelForCausalLM, name, "model", trust_remote_code, use_safetensors=True, dtype=dtype, **spread).eval()
         for name in names
     ]
+    if device_map is None:
+        models = [model.to(place) for model in models]
+    else:
+        place = str(models[1].get_input_embeddings().weight.device)
     sizes = [int(model.get_output_embeddings().weight.shape[0]) for model in models]
     num_tokens = min(sizes)
     known = len(tokenizers[1])
@@ -135,6 +144,15 @@ def choose_device(name: str) -> str:
     if kind == "cuda" and not torch.cuda.is_available():
         raise AnalysisError(f"device {name!r} needs a CUDA GPU; torch {torch.__version__} sees none here. Use --device cpu.")
     return name
+
+
+def _check_device_map(device_map: str) -> str:
+    """Return the map, or raise `AnalysisError` where accelerate, which applies it, is missing."""
+    if importlib.util.find_spec("accelerate") is None:
+        raise AnalysisError(
+            "A device map needs the accelerate library, which is not installed. Install it: pip install --group spread."
+        )
+    return device_map
 
 
 def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options: Any) -> Any:

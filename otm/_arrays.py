@@ -14,12 +14,16 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
+_NUMPY: Any = array_api_compat.array_namespace(np.empty(0))
+
 Array = Any
 """An array of any supported namespace; shapes are given in docstrings as `(..., V)`."""
 
 # Rows are processed in chunks of at most this many elements, so that temporaries stay in cache and peak extra memory is
 # bounded by a few chunks, not by a few copies of the input.
 CHUNK_ELEMENTS = 1 << 19
+
+_LONG_ROW = 256  # from here on a loop over rows costs nothing beside the rows
 
 quiet: Callable[[], contextlib.AbstractContextManager[object]] = lambda: np.errstate(  # noqa: E731
     divide="ignore", invalid="ignore", over="ignore", under="ignore"
@@ -29,6 +33,8 @@ quiet: Callable[[], contextlib.AbstractContextManager[object]] = lambda: np.errs
 
 def namespace(*arrays: Array) -> Any:
     """Return the array-API namespace that the arrays share."""
+    if all(type(array) is np.ndarray for array in arrays):
+        return _NUMPY  # asking costs more than an operation on a small array
     return array_api_compat.array_namespace(*arrays)
 
 
@@ -66,6 +72,11 @@ def gather(array: Array, indices: Array) -> Array:
     xp = namespace(array, indices)
     if array.ndim == 1:
         return xp.take(array, indices, axis=0)  # twice as fast as the batched form on one row
+    if isinstance(array, np.ndarray) and array.ndim == 2 and array.shape[-1] >= _LONG_ROW and array.shape == indices.shape:
+        picked = np.empty_like(array)
+        for row, (values, wanted) in enumerate(zip(array, indices, strict=True)):
+            np.take(values, wanted, out=picked[row], mode="clip")  # a third of take_along_axis's time
+        return picked
     return xp.take_along_axis(array, indices, axis=-1)
 
 
@@ -107,6 +118,13 @@ def reserve(elements: int) -> None:
 
 
 _LARGEST_RESERVED = (1 << 22) - 1024  # just below the 32 MiB at which glibc stops adapting
+
+
+def clip(array: Array, low: float, high: float) -> Array:
+    """Limit entries to [low, high]; on NumPy without the wrapper's checks, which cost more than small arrays do."""
+    if isinstance(array, np.ndarray | np.generic):
+        return np.minimum(np.maximum(array, low), high)
+    return namespace(array).clip(array, low, high)
 
 
 def integer_power(base: Array, exponent: int) -> Array:

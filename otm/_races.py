@@ -52,12 +52,16 @@ def matching_probabilities(draft: Array, target: Array) -> tuple[Array, Array]:
         order = descending_ratio_order(draft, target)
         sorted_p, sorted_q = xp.astype(gather(draft, order), xp.float64), xp.astype(gather(target, order), xp.float64)
         ratio = sorted_q / sorted_p
-        below = running_sum(sorted_p)
-        # The total, not 1: a float32 row sums to 1 only to float32 accuracy, and at p = q the terms must cancel exactly.
-        below = below[..., -1:] - below
-        hit = 1.0 / (ratio * below + running_sum(xp.asarray(sorted_q, copy=True)))
-        nothing = xp.isnan(hit)  # p = q = 0 (0/0), or p subnormal under a zero prefix: the probability is at most p
-        return sorted_q, xp.where(nothing, xp.zeros_like(hit), hit)
+        return sorted_q, hits_in_order(ratio, running_sum(sorted_p), running_sum(xp.asarray(sorted_q, copy=True)))
+
+
+def hits_in_order(ratio: Array, above_p: Array, above_q: Array) -> Array:
+    """Return 1/(1 + g), `(..., V)`, from q/p in descending order and the running sums of p and q; call in `quiet()`."""
+    xp = namespace(ratio)
+    # The total, not 1: a float32 row sums to 1 only to float32 accuracy, and at p = q the terms must cancel exactly.
+    hit = 1.0 / (ratio * (above_p[..., -1:] - above_p) + above_q)
+    nothing = xp.isnan(hit)  # p = q = 0 (0/0), or p subnormal under a zero prefix: the probability is at most p
+    return xp.where(nothing, xp.zeros_like(hit), hit)
 
 
 def race_match(draft: Array, target: Array) -> Array:

@@ -58,14 +58,19 @@ def descending_ratio_order(draft: Array, target: Array) -> Array:
 
 
 def _scan(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    xp = namespace(draft, target)
     if isinstance(draft, np.ndarray):
         reserve(8 * draft.size)
     with quiet():
         order = descending_ratio_order(draft, target)
         outside = running_sum(gather(draft, order))  # P(Tᶜ)
         rejected = running_sum(gather(target, order))  # Q(Tᶜ)
-        gains = _worst_gains(outside, rejected, sorted(set(ks)))
+        return values_in_order(outside, rejected, ks)
+
+
+def values_in_order(outside: Array, rejected: Array, ks: Sequence[int]) -> Array:
+    """Return α*_k for each k, `(len(ks), ...)`, from running sums in descending order of q/p; call in `quiet()`."""
+    xp = namespace(outside)
+    gains = _worst_gains(outside, rejected, sorted(set(ks)))
     return xp.stack([1.0 - xp.clip(gains[k], 0.0, 1.0) for k in ks], axis=0)
 
 
@@ -83,19 +88,30 @@ def _worst_gains(outside: Array, rejected: Array, ks: Sequence[int]) -> dict[int
     gains = {}
     for k in ks:
         if k <= _LARGEST_MULTIPLIED_POWER:
-            step = integer_power(inside, k - power)
-            contained = step if contained is None else _times(contained, step)
+            if contained is not None and k == power + 1:
+                contained *= inside
+            else:
+                step = integer_power(inside, k - power)
+                contained = step if contained is None else _times(contained, step)
             power = k
-            work[...] = contained
+            gains[k] = xp.max(_sum_into(work, contained, rejected), axis=-1) - 1.0
         else:
             if log_inside is None:
                 log_inside = xp.log1p(-xp.minimum(outside, xp.ones_like(outside)))
             work[...] = log_inside
             work *= k
             work = xp.exp(work)
-        work += rejected
-        gains[k] = xp.max(work, axis=-1) - 1.0
+            work += rejected
+            gains[k] = xp.max(work, axis=-1) - 1.0
     return gains
+
+
+def _sum_into(work: Array, left: Array, right: Array) -> Array:
+    if isinstance(work, np.ndarray):
+        return np.add(left, right, out=work)
+    work[...] = left
+    work += right
+    return work
 
 
 def _times(accumulator: Array, factor: Array) -> Array:

@@ -13,7 +13,7 @@ from otm.sequence.acceptance_vector import (
     rank_counts,
     rejected_mass,
 )
-from otm.sequence.best_step import BestStep, RankedDecoder, best_step, rank_decoders
+from otm.sequence.best_step import BestStep, best_step
 from otm.sequence.block_verification import BlockVerification
 from otm.sequence.chain_cost import chain_expected_tokens, chain_speedup, optimal_chain_length
 from otm.sequence.decoder import (
@@ -62,6 +62,7 @@ from otm.sequence.position_acceptance import (
     positions_to_csv,
 )
 from otm.sequence.prefix_tree import PrefixTree
+from otm.sequence.ranking import RankedDecoder, rank_decoders
 from otm.sequence.shape import TreeShape, level_order
 from otm.sequence.source import Outcomes, Source, Uniforms, outcomes
 from otm.sequence.speculative_sampling import SpeculativeSampling

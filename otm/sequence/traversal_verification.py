@@ -9,6 +9,7 @@ w·q is passed on, and what is left at the end accepts the vertex itself. On a c
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,13 +58,14 @@ class Pending:
         )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Accepted:
-    """The accepted vertex: the path to it, the context that it completes, and the law `(V,)` of the token after it."""
+@dataclasses.dataclass(eq=False)
+class _Visit:
+    """A vertex on the way from the root to the place of the walk, with its undecided children."""
 
-    path: tuple[int, ...]
+    vertex: int
     context: Context
-    target: NDArray[np.float64]
+    state: Pending
+    children: Iterator[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,28 +134,26 @@ class TraversalVerification(Decoder):
         """Walk the tree in post-order until a vertex is accepted; the root is, if no other."""
         below = children_of(tree.shape)
 
-        def decide(vertex: int, context: Context, weight: float) -> Accepted | Pending:
-            """Decide everything below a vertex: what is accepted there, or with what the vertex itself is left."""
-            state = Pending(weight, target(context), tree.draft[context] if below[vertex] else target(context))
-            for child in below[vertex]:
-                token = int(tree.tokens[child])
-                if token == PAD:
-                    break  # no token was left to draft, for this child and the younger ones
-                found = decide(child, (*context, token), next_weight(state.weight, state.draft, state.target, token))
-                if isinstance(found, Accepted):
-                    return dataclasses.replace(found, path=(child, *found.path))
-                if source.accept(found.weight):
-                    return Accepted((child,), (*context, token), found.target)
-                state = state.after(token, self.drafts)
-            return state
+        def arrive(vertex: int, context: Context, weight: float) -> _Visit:
+            here = target(context)
+            return _Visit(vertex, context, Pending(weight, here, tree.draft.get(context, here)), iter(below[vertex]))
 
-        end = decide(0, tree.context, 1.0)
-        if isinstance(end, Pending):
-            end = Accepted((), tree.context, end.target)
-        tokens = (*end.context[len(tree.context) :], source.choose(end.target))
-        last = end.path[-1] if end.path else 0
-        survivors = tuple((vertex,) for vertex in end.path)
-        return Step(tokens, len(end.path), "rejected" if below[last] else "end_of_draft", survivors)
+        way = [arrive(0, tree.context, 1.0)]
+        while True:
+            here = way[-1]
+            child = next(here.children, None)
+            token = PAD if child is None else int(tree.tokens[child])
+            if child is not None and token != PAD:  # where no token was left to draft, none was for the younger children either
+                weight = next_weight(here.state.weight, here.state.draft, here.state.target, token)
+                way.append(arrive(child, (*here.context, token), weight))
+            elif len(way) == 1 or source.accept(here.state.weight):
+                break
+            else:
+                way.pop()
+                way[-1].state = way[-1].state.after(here.context[-1], self.drafts)
+        tokens = (*here.context[len(tree.context) :], source.choose(here.state.target))
+        survivors = tuple((visit.vertex,) for visit in way[1:])
+        return Step(tokens, len(survivors), "rejected" if below[here.vertex] else "end_of_draft", survivors)
 
 
 def younger_sibling_law(draft: NDArray[np.float64], token: int, law: Law) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, gather, inverse_cdf, namespace, quiet, running_sum, total
+from otm._arrays import Array, by_rows, clip, gather, inverse_cdf, namespace, quiet, running_sum, total
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter, Unsupported
@@ -32,7 +32,10 @@ from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Conditional, Verifier, first_accepted
 
+_NEWTON_STEPS = 16
+_FANOUT = 16
 _BISECTIONS = 60
+_SETTLED = 2.0**-52
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,13 +167,7 @@ def kseq_curve(verifier: KSeq, problem: Problem, ks: Sequence[int], by: Definiti
     """
     if verifier.gamma is None:
         # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
-        def at_root(p: Array, q: Array) -> Array:
-            beta = _solve_gamma(p, q, ks)[1]
-            xp = namespace(beta)
-            with quiet():
-                return xp.stack([_accept(beta[i, ...], k) for i, k in enumerate(ks)], axis=0)
-
-        return by_rows(at_root, problem.draft, problem.target)
+        return by_rows(lambda p, q: _accept_each(_solve_gamma(p, q, ks)[1], ks), problem.draft, problem.target)
     pieces = []
     for k in ks:
         gamma = float(verifier.gamma)
@@ -201,7 +198,7 @@ def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definiti
 def _accept(beta: Array, k: int | Array) -> Array:
     """Return 1 − (1 − β)^k with full relative accuracy for small β; k broadcasts."""
     xp = namespace(beta)
-    return -xp.expm1(k * xp.log1p(-xp.clip(beta, 0.0, 1.0)))
+    return -xp.expm1(k * xp.log1p(-clip(beta, 0.0, 1.0)))
 
 
 def _acceptances_per_token(beta: float, k: int) -> float:
@@ -232,6 +229,22 @@ def _gamma(verifier: KSeq, problem: Problem) -> Array:
                 f"{verifier.gamma:g}. Use KSeq() for gamma* itself, or a larger gamma."
             )
     return xp.full_like(smallest, float(verifier.gamma))
+
+
+def values_in_order(ratio: Array, above_p: Array, below_q: Array, ks: Sequence[int]) -> Array:
+    """Return the acceptance at γ* for each k, `(len(ks), ...)`, from what one sort gives, all `(..., V)` in float64.
+
+    Args:
+        ratio: q/p in descending order, ∞ where p = 0 < q, 0 where both are 0.
+        above_p: P(first j+1 tokens of the order); below_q: Q(tokens after j).
+        ks: numbers of drafts.
+    """
+    return _accept_each(_root_in_segment(ratio, above_p, below_q, ks)[1], ks)
+
+
+def _accept_each(beta: Array, ks: Sequence[int]) -> Array:
+    with quiet():
+        return namespace(beta).stack([_accept(beta[i, ...], k) for i, k in enumerate(ks)], axis=0)
 
 
 def _solve_gamma(draft: Array, target: Array, ks: Sequence[int]) -> tuple[Array, Array]:
@@ -265,41 +278,73 @@ def _root_in_segment(ratio: Array, above_p: Array, below_q: Array, ks: Sequence[
     num_tokens = int(ratio.shape[-1])
     shape = (len(ks), *tuple(ratio.shape[:-1]))
     exponent = xp.reshape(xp.asarray(list(ks), dtype=xp.float64, device=ratio.device), (len(ks), *(1,) * (ratio.ndim - 1)))
-    spread = [xp.broadcast_to(a[None, ...], (len(ks), *tuple(a.shape))) for a in (ratio, above_p, below_q)]
+    flat = [xp.reshape(a, (-1,)) for a in (ratio, above_p, below_q)]
+    num_rows = int(flat[0].shape[0]) // num_tokens
+    rows = xp.reshape(xp.arange(num_rows, dtype=xp.int64, device=ratio.device) * num_tokens, (1, *shape[1:]))
 
     def at(position: Array) -> tuple[Array, Array, Array]:
-        index = position[..., None]
-        return tuple(xp.take_along_axis(a, index, axis=-1)[..., 0] for a in spread)
+        index = xp.reshape(position + rows, (-1,))
+        return tuple(xp.reshape(xp.take(a, index, axis=0), tuple(position.shape)) for a in flat)
 
     def excess(gamma: Array, inside: Array, outside: Array) -> Array:
         """γβ − p_acc: negative below γ*."""
         beta = inside + outside / gamma
         return gamma * inside + outside - _accept(beta, exponent)
 
-    # Smallest position with f ≥ 0, i.e. excess ≤ 0 at γ = r_j; it lies in [0, V], V if there is none.
+    # Count the tokens with f < 0, by digits: `_FANOUT` − 1 positions of every stretch at once instead of halving it, because on
+    # scalars a call costs more than its arithmetic.
     low = xp.zeros(shape, dtype=xp.int64, device=ratio.device)
-    high = xp.full(shape, num_tokens, dtype=xp.int64, device=ratio.device)
-    for _ in range(num_tokens.bit_length() + 1):
-        middle = xp.minimum((low + high) // 2, xp.full_like(low, num_tokens - 1))
-        r, inside, outside = at(middle)
-        # At r < 1 the root, which is at least 1, lies above: treat as found.
-        found = (r <= 1.0) | (excess(r, inside, outside) <= 0)
-        open_interval = low < high
-        high = xp.where(open_interval & found, middle, high)
-        low = xp.where(open_interval & ~found, middle + 1, low)
+    stretch = 1
+    while stretch <= num_tokens:
+        stretch *= _FANOUT
+    while stretch > 1:
+        stretch //= _FANOUT
+        steps = xp.reshape(xp.arange(1, _FANOUT, dtype=xp.int64, device=ratio.device), (-1, *(1,) * len(shape)))
+        last = low[None, ...] + stretch * steps - 1  # the last token of each stretch
+        r, inside, outside = at(_at_most(last, num_tokens - 1))
+        # At r < 1 the root, which is at least 1, lies above: those tokens do not count.
+        counts = (last < num_tokens) & ~((r <= 1.0) | (excess(r, inside, outside) <= 0))  # NaN (∞·0) counts
+        low = low + stretch * xp.sum(xp.astype(counts, xp.int64), axis=0)
     # Tokens before `low` have ratio above the root: A = P of those, B = Q of the rest.
-    previous = xp.clip(low - 1, 0, num_tokens - 1)
+    previous = xp.maximum(low - 1, xp.zeros_like(low))
     r_above, inside, outside = at(previous)
     none_above = low == 0
     inside = xp.where(none_above, xp.zeros_like(inside), inside)
     outside = xp.where(none_above, xp.ones_like(outside), outside)  # all of Q
-    r_below = at(xp.clip(low, 0, num_tokens - 1))[0]
+    r_below = at(_at_most(low, num_tokens - 1))[0]
     left = xp.maximum(xp.where(low < num_tokens, r_below, xp.ones_like(r_below)), xp.ones_like(r_below))
     right = xp.where(none_above, left, xp.minimum(r_above, exponent + xp.zeros_like(left)))
     right = xp.maximum(left, xp.where(xp.isfinite(right), right, exponent + xp.zeros_like(left)))
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (left + right)
-        below = excess(middle, inside, outside) < 0
-        left, right = xp.where(below, middle, left), xp.where(below, right, middle)
+    gamma = _solve_between(left, right, inside, outside, exponent)
+    return gamma, clip(inside + outside / gamma, 0.0, 1.0)
+
+
+def _at_most(index: Array, largest: int) -> Array:
+    return namespace(index).where(index < largest, index, namespace(index).full_like(index, largest))
+
+
+def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:
+    """Return the root of γβ − p_acc, β = A + B/γ, which increases in γ, between two bounds.
+
+    Newton's steps, kept inside the bracket, take five or six; where the root is nearly multiple (p close to q) they creep, and
+    bisection settles it.
+    """
+    xp = namespace(left)
     gamma = 0.5 * (left + right)
-    return gamma, xp.clip(inside + outside / gamma, 0.0, 1.0)
+    settled, smallest = gamma != gamma, left
+    for step in range(_NEWTON_STEPS + _BISECTIONS):
+        beta = inside + outside / gamma
+        value = gamma * inside + outside - _accept(beta, k)
+        left, right = xp.where(value < 0, gamma, left), xp.where(value < 0, right, gamma)
+        middle = 0.5 * (left + right)
+        if step < _NEWTON_STEPS:
+            slope = inside + k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0) * outside / gamma**2
+            guess = gamma - value / slope
+            middle = xp.where((guess >= left) & (guess <= right), guess, middle)  # NaN where the slope is 0: the middle
+        # Each root stops where it is settled, so that a row does not depend on those beside it.
+        middle = xp.where(settled, gamma, middle)
+        settled = settled | (xp.abs(middle - gamma) <= _SETTLED * gamma) | (xp.abs(value) <= _SETTLED)
+        gamma = middle
+        if bool(xp.all(settled)):
+            break
+    return xp.where((inside == 0) & (outside == 0), smallest, gamma)  # disjoint supports: every γ solves it
