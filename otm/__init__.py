@@ -20,6 +20,7 @@ A *draft law* says how drafts are drawn, a *verifier* how the output is chosen g
 target, law) alone. Arrays are keyword-only, because α is not symmetric in p and q.
 """
 
+from otm import audit
 from otm.bounds.index_entropy import greedy_index_entropy_upper, index_entropy_lower, index_entropy_upper
 from otm.bounds.kseq_lower import kseq_factor, kseq_lower
 from otm.bounds.limit_upper import support_limit_upper
@@ -171,6 +172,7 @@ __all__ = [
     "WithoutReplacement",
     "acceptance",
     "acceptance_curve",
+    "audit",
     "bernoulli",
     "certify_exactly",
     "compare",

@@ -22,6 +22,9 @@ from otm._arrays import Array, by_rows, gather, integer_power, namespace, quiet,
 # Below this exponent (1 − C)^k by multiplication costs a tenth of exp/log and loses at most k/2 units in the last place.
 _LARGEST_MULTIPLIED_POWER = 64
 
+_LONG_ROW = 256  # shorter rows gain nothing from packing
+_POSITIVE = np.int64(2**63 - 1)
+
 
 def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     """Return α*_k = 1 + min_j [Q(T_j) − P(T_j)^k] over prefixes T_j, for each k, shape `(len(ks), ...)` in float64.
@@ -54,7 +57,27 @@ def descending_ratio_order(draft: Array, target: Array) -> Array:
     sort is vectorised.
     """
     xp = namespace(draft, target)
-    return xp.argsort(draft / target, axis=-1, stable=False)
+    ratio = draft / target
+    if isinstance(ratio, np.ndarray) and ratio.dtype == np.float64 and ratio.ndim == 2 and ratio.shape[-1] >= _LONG_ROW:
+        return _sort_packed(ratio)
+    return xp.argsort(ratio, axis=-1, stable=False)
+
+
+def _sort_packed(ratio: NDArray[Any]) -> NDArray[np.int64]:
+    """Return an ascending order of each row of non-negative numbers `(rows, V)`, in half the time of an argsort.
+
+    Read as integers, non-negative floats keep their order, so the index can ride in the last bits of the mantissa through a plain
+    sort. Numbers that differ in those bits only may come out in the wrong order: such rows, which are rare, are sorted again.
+    """
+    bits = np.int64((1 << (ratio.shape[-1] - 1).bit_length()) - 1)
+    packed = ratio.view(np.int64) & (_POSITIVE & ~bits)  # NaN, 0/0, loses its sign and stays last
+    packed |= np.arange(ratio.shape[-1])
+    packed.sort(axis=-1)
+    packed &= bits
+    ordered = gather(ratio, packed)
+    for row in np.flatnonzero((ordered[:, 1:] < ordered[:, :-1]).any(axis=-1)):
+        packed[row] = np.argsort(ratio[row])
+    return packed
 
 
 def _scan(draft: Array, target: Array, ks: Sequence[int]) -> Array:

@@ -1,0 +1,184 @@
+"""The command line: ``python -m otm audit module:function``.
+
+The callable is looked up as ``module:name`` with the working directory on the path: a function
+``verify(draft, target, drafts, uniforms)``, an `otm.audit.Candidate` or `BatchCandidate`, or one of the library's verifiers. The
+report goes to standard output in Markdown.
+
+Exit status: 0 lossless (sampled and log: no difference found); 1 not lossless; 2 undecided, or the call could not be carried out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from otm.audit import (
+    BatchCandidate,
+    Candidate,
+    audit_battery,
+    audit_exactly,
+    audit_log,
+    audit_sampled,
+    audit_sampled_battery,
+    audit_sequence_battery,
+)
+from otm.drafts import LAWS, Law
+from otm.errors import InvalidParameter, OtmError
+from otm.problem import Problem
+from otm.verifiers import Verifier
+
+EXIT_STATUS = {"lossless": 0, "no difference found": 0, "not lossless": 1, "undecided": 2}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status.
+
+    >>> main(["audit", "otm:Maximal", "--draft", "3/4,1/4", "--target", "1/2,1/2"]) # doctest: +ELLIPSIS
+    ## `Maximal()`: lossless...
+    0
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        result = _audit(options)
+    except OtmError as error:
+        print(f"otm audit: {error}", file=sys.stderr)
+        return 2
+    print(result)
+    return EXIT_STATUS[result.verdict]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m otm", description="Tools for verifiers of speculative decoding.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    audit = commands.add_parser(
+        "audit",
+        help="is a verifier lossless, and if not, by how much?",
+        epilog="Exit status: 0 lossless (sampled, log: no difference found), 1 not lossless, 2 undecided or not carried out.",
+    )
+    audit.add_argument(
+        "callable",
+        metavar="module:function",
+        nargs="?",
+        help="verify(draft, target, drafts, uniforms); the working directory is searched",
+    )
+    audit.add_argument("--mode", choices=("exact", "sequence", "sampled"), default="exact", help="default: %(default)s")
+    audit.add_argument("--log", metavar="FILE", help="audit a JSONL log instead of a callable (format: otm.audit.log)")
+    audit.add_argument(
+        "--draft", type=_law_of, metavar="P", help="0.75,0.25 or 3/4,1/4; with --target, instead of the standard instances"
+    )
+    audit.add_argument("--target", type=_law_of, metavar="Q", help="as --draft")
+    audit.add_argument("--law", choices=sorted(_LAWS), help="how the drafts are drawn (default: iid; for --log: unknown)")
+    audit.add_argument("--drafts", type=int, nargs="+", metavar="K", help="numbers of drafts (default: 1; sequence: 1 2)")
+    audit.add_argument("--uniforms", metavar="A,B", default="1,1", help="A·k + B uniforms a call (default: %(default)s)")
+    audit.add_argument(
+        "--batched", action="store_true", help="sampled: the callable is verify(draft, target, drafts (m, k), rng)"
+    )
+    audit.add_argument("--tolerance", type=float, help="exact, sequence: largest total variation that counts as rounding")
+    audit.add_argument("--detect", type=float, default=0.02, help="sampled: total variation not to miss (default: %(default)s)")
+    audit.add_argument("--false-alarm", type=float, default=1e-9, help="sampled, log: probability (default: %(default)s)")
+    audit.add_argument("--missed", type=float, default=1e-3, help="sampled: probability (default: %(default)s)")
+    audit.add_argument("--seed", type=int, default=0, help="sampled: of the drafts and uniforms (default: %(default)s)")
+    return parser
+
+
+def _kebab(name: str) -> str:
+    return "iid" if name == "IID" else "".join(f"-{c.lower()}" if c.isupper() else c for c in name).removeprefix("-")
+
+
+_LAWS: dict[str, type[Law]] = {_kebab(law.__name__): law for law in LAWS}
+
+
+def _law_of(text: str) -> list[float]:
+    """Read a distribution given as decimals or fractions; argparse reports what does not convert."""
+    try:
+        return [float(Fraction(part.strip())) for part in text.split(",")]
+    except (ValueError, ZeroDivisionError) as error:
+        raise argparse.ArgumentTypeError(
+            f"probabilities are decimals or fractions with commas between; got {text!r}"
+        ) from error
+
+
+def _audit(options: argparse.Namespace) -> Any:
+    """Carry out the audit that the options ask for."""
+    if options.log is not None:
+        if options.callable is not None:
+            raise InvalidParameter("A log is audited without a callable; got both. Drop one of them.")
+        law = None if options.law is None else _laws(options, (1,))[0]
+        return audit_log(options.log, law=law, false_alarm=options.false_alarm)
+    if options.callable is None:
+        raise InvalidParameter("An audit needs module:function, or --log FILE; got neither. See python -m otm audit --help.")
+    candidate = _candidate(options)
+    if options.mode == "sequence":
+        return audit_sequence_battery(candidate, num_drafts=options.drafts or (1, 2), tolerance=options.tolerance)
+    problem = _problem(options)
+    if options.mode == "exact":
+        if problem is not None:
+            return audit_exactly(candidate, problem, tolerance=options.tolerance)
+        return audit_battery(candidate, laws=_laws(options, (1,)), tolerance=options.tolerance)
+    errors = {"detect": options.detect, "false_alarm": options.false_alarm, "missed": options.missed}
+    rng = np.random.default_rng(options.seed)
+    if problem is not None:
+        return audit_sampled(candidate, problem, rng=rng, **errors)
+    return audit_sampled_battery(candidate, laws=_laws(options, (1,)), rng=rng, **errors)
+
+
+def _laws(options: argparse.Namespace, default: Sequence[int]) -> list[Law]:
+    return [_LAWS[options.law or "iid"](k) for k in options.drafts or default]
+
+
+def _problem(options: argparse.Namespace) -> Problem | None:
+    """Return the problem given by --draft and --target, None without them."""
+    if options.draft is None and options.target is None:
+        return None
+    if options.draft is None or options.target is None:
+        raise InvalidParameter("--draft and --target go together; got one of them. Give both, or neither.")
+    laws = _laws(options, (1,))
+    if len(laws) > 1:
+        raise InvalidParameter(
+            f"One problem has one number of drafts; got {options.drafts}. Give one, or drop --draft and --target."
+        )
+    return Problem(draft=options.draft, target=options.target, law=laws[0])
+
+
+def _candidate(options: argparse.Namespace) -> object:
+    """Return what module:function names, as a candidate with the given number of uniforms."""
+    found = _find(options.callable)
+    if isinstance(found, type) and issubclass(found, Verifier):
+        found = found()
+    if isinstance(found, Verifier | Candidate | BatchCandidate):
+        return found
+    if options.batched:
+        return BatchCandidate(found, name=options.callable)
+    try:
+        per_draft, beside = (int(part) for part in options.uniforms.split(","))
+    except ValueError as error:
+        raise InvalidParameter(
+            f"--uniforms takes two integers A,B for A·k + B; got {options.uniforms!r}. Pass 1,1, say."
+        ) from error
+    return Candidate(found, name=options.callable, num_uniforms=lambda num_drafts, num_tokens: per_draft * num_drafts + beside)
+
+
+def _find(name: str) -> Any:
+    """Import module:attribute."""
+    module, separator, attribute = name.partition(":")
+    if not separator or not module or not attribute:
+        raise InvalidParameter(f"The callable is named module:function; got {name!r}. Write mypackage.kernel:verify, say.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        thing: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            thing = getattr(thing, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidParameter(f"{name!r} cannot be found: {error}. Check the spelling and the working directory.") from error
+    return thing
+
+
+if __name__ == "__main__":
+    sys.exit(main())

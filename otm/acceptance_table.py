@@ -1,0 +1,190 @@
+"""Every scheme with a batched closed form, every number of drafts, from one sort: what a measurement on real logits asks for.
+
+Calling `otm.acceptance` scheme by scheme sorts the same ratios q/p again and again. Here one sort by q/p serves the optimum,
+K-SEQ, the races and their certificates for every k, one recursion gives recursive rejection for every k, powers (1 − p)^k are
+carried from one k to the next, and one walk over the draft model's most likely tokens gives the greedy laws.
+
+Left out are values that need more than a few passes per k: the laws without replacement (an integral per prefix), races with
+several arrivals, list races by membership, `Mentored` and whatever enumerates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+
+from otm import _table_groups as groups
+from otm._arrays import Array, clip, namespace, reserve
+from otm.errors import InvalidParameter
+from otm.optimum.successive_cut import check_enough_tokens
+from otm.pmf import align_pair, as_pmf
+from otm.results import Definition
+from otm.schemes import check_ks
+
+
+@dataclasses.dataclass(frozen=True)
+class TableColumn:
+    """One column: a scheme, a draft law and a number of drafts.
+
+    Attributes:
+        name: `{scheme}_{law}_k{k}`.
+        scheme, law, k: the verifier's (or bound's) name, the law's, the number of drafts.
+        lossless: whether the output keeps the target's law.
+        optimum: the name of the column that holds the optimum of this law and k, None for bounds and lossy schemes.
+        definition: "membership", "rule", or "bound" for a certified lower bound on a race.
+    """
+
+    name: str
+    scheme: str
+    law: str
+    k: int
+    lossless: bool
+    optimum: str | None
+    definition: Definition | str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AcceptanceTable:
+    """Acceptances and descriptions of a batch.
+
+    Attributes:
+        columns: what the rows of `values` are.
+        values: `(len(columns), ...)` in float64, of the input's array kind.
+        description: by name `(...)`: draft_entropy, target_entropy, kl_target_draft = D(q‖p), kl_draft_target = D(p‖q), all in
+            nats, and tv.
+    """
+
+    columns: tuple[TableColumn, ...]
+    values: Array
+    description: dict[str, Array]
+
+    def __getitem__(self, name: str) -> Array:
+        """Return one column `(...)` by name."""
+        for i, column in enumerate(self.columns):
+            if column.name == name:
+                return self.values[i, ...]
+        raise InvalidParameter(
+            f"A column's name is needed; got {name!r}. Choose one of {', '.join(c.name for c in self.columns[:4])}, …"
+        )
+
+
+# Elements per chunk: on the host a dozen arrays of this size stay in a processor's last cache; a device needs enough work per call
+# (a dozen temporaries of 128 MB).
+_ON_HOST, _ON_DEVICE = 1 << 17, 1 << 24
+
+_ANY = 0
+# stem of the name, scheme, law, its only k (0: any), lossless, stem of the optimum, definition
+_STEMS: tuple[tuple[str, str, str, int, bool, str | None, str], ...] = (
+    ("optimum_iid", "optimum", "IID", _ANY, True, "optimum_iid", "membership"),
+    ("kseq_iid", "K-SEQ", "IID", _ANY, True, "optimum_iid", "membership"),
+    ("recursive_rejection_iid", "recursive rejection", "IID", _ANY, True, "optimum_iid", "membership"),
+    ("naive_tree_iid", "naive tree", "IID", _ANY, True, "optimum_iid", "membership"),
+    ("naive_iid", "naive", "IID", _ANY, True, "optimum_iid", "membership"),
+    ("list_race_rule_iid", "list race", "IID", _ANY, True, "optimum_iid", "rule"),
+    ("maximal_iid", "single-draft rejection", "IID", 1, True, "optimum_iid", "membership"),
+    ("race_iid", "race", "IID", 1, True, "optimum_iid", "membership"),
+    ("minhash_iid", "MinHash", "IID", 1, True, "optimum_iid", "membership"),
+    ("minhash_rule_iid", "MinHash", "IID", 1, True, "optimum_iid", "rule"),
+    ("greedy_optimal_greedy", "optimal for greedy drafts", "Greedy", _ANY, True, "greedy_optimal_greedy", "membership"),
+    ("naive_greedy", "naive", "Greedy", _ANY, True, "greedy_optimal_greedy", "membership"),
+    ("spechub_greedy", "SpecHub", "Greedy", 2, True, "greedy_optimal_greedy", "membership"),
+    ("naive_deterministic", "naive (optimal)", "Deterministic", _ANY, True, "naive_deterministic", "membership"),
+    (
+        "poisson_representation_lower_without_replacement",
+        "Poisson representation bound",
+        "WithoutReplacement",
+        _ANY,
+        True,
+        None,
+        "bound",
+    ),
+    ("lenience_iid", "lenience 0.5", "IID", 1, False, None, "membership"),
+    ("typical_acceptance_iid", "typical acceptance", "IID", 1, False, None, "membership"),
+    ("fuzzy_iid", "fuzzy 0.1", "IID", 1, False, None, "membership"),
+)
+
+DESCRIPTIONS = ("draft_entropy", "target_entropy", "tv", "kl_target_draft", "kl_draft_target")
+"""Names of what is said about a pair besides acceptances."""
+
+
+def table_columns(k: Iterable[int]) -> tuple[TableColumn, ...]:
+    """Return the columns that `acceptance_table` fills for these numbers of drafts.
+
+    Args:
+        k: numbers of drafts, each an integer ≥ 1; repetitions are dropped.
+
+    Raises:
+        InvalidParameter: on an empty list or a k below 1.
+
+    >>> [column.name for column in table_columns([2])][:3]
+    ['optimum_iid_k2', 'kseq_iid_k2', 'recursive_rejection_iid_k2']
+    """
+    ks = sorted(set(check_ks(k)))
+    return tuple(
+        TableColumn(f"{stem}_k{count}", scheme, law, count, lossless, best and f"{best}_k{count}", definition)
+        for stem, scheme, law, only, lossless, best, definition in _STEMS
+        for count in ks
+        if only in (_ANY, count)
+    )
+
+
+def acceptance_table(
+    *, draft: object, target: object, k: Iterable[int], log_draft: Array | None = None, log_target: Array | None = None
+) -> AcceptanceTable:
+    """Return the exact acceptance of every scheme that has a batched closed form, for every k, from one sort.
+
+    Column by column these are the values of `otm.acceptance`, `otm.optimal_acceptance` and the bounds; `otm.table_columns` lists
+    the columns without computing.
+
+    Args:
+        draft, target: probabilities `(..., V)`, NumPy or torch, float32 or float64.
+        k: numbers of drafts, each an integer in [1, V].
+        log_draft, log_target: natural logarithms of the two, `(..., V)`, where a softmax has left them; anything finite where the
+            mass is 0. Computed if absent. Only the descriptions and the gate of `Fuzzy` read them.
+
+    Returns:
+        AcceptanceTable(columns, values `(columns, ...)`, description).
+
+    Raises:
+        InvalidDistribution, ShapeMismatch: see `otm.Problem`.
+        InvalidParameter: on an empty list, a k below 1, or k > V.
+
+    Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in chunks, so extra memory is
+    bounded. Accuracy: absolute, about 1e-14 at V = 128,256; a row's values do not depend on the rows beside it.
+    Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ" and "Races".
+
+    >>> table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
+    >>> float(table["optimum_iid_k2"]), round(float(table["kseq_iid_k2"]), 6), float(table["recursive_rejection_iid_k2"])
+    (0.9375, 0.847597, 0.8125)
+    """
+    p, q = align_pair(as_pmf(draft, name="draft"), as_pmf(target, name="target"))
+    return unchecked_table(p, q, log_draft, log_target, table_columns(k))
+
+
+def unchecked_table(
+    p: Array, q: Array, log_draft: Array | None, log_target: Array | None, columns: tuple[TableColumn, ...]
+) -> AcceptanceTable:
+    """Return the table of distributions that are known to be some, such as what a softmax has just given."""
+    ks = sorted({column.k for column in columns})
+    check_enough_tokens(max(ks), int(p.shape[-1]))
+    xp = namespace(p, q)
+    shape, width = tuple(int(n) for n in p.shape[:-1]), int(p.shape[-1])
+    flat = [None if a is None else xp.reshape(a, (-1, width)) for a in (p, q, log_draft, log_target)]
+    count = math.prod(shape)
+    step = max(1, (_ON_HOST if str(getattr(p, "device", "cpu")) == "cpu" else _ON_DEVICE) // width)
+    reserve(8 * min(step, count) * width)
+    pieces = [_chunk([a if a is None else a[i : i + step, :] for a in flat], columns, ks) for i in range(0, count, step)]
+    joined = xp.reshape(xp.concat(pieces, axis=-1), (len(columns) + len(DESCRIPTIONS), *shape))
+    described = {name: joined[len(columns) + i, ...] for i, name in enumerate(DESCRIPTIONS)}
+    return AcceptanceTable(columns=columns, values=joined[: len(columns), ...], description=described)
+
+
+def _chunk(parts: Sequence[Array | None], columns: Sequence[TableColumn], ks: Sequence[int]) -> Array:
+    """Return the columns' values and then the descriptions, `(columns + 5, rows)`."""
+    xp = namespace(parts[0])
+    p, q, log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts)
+    log_p, log_q = (groups.logarithm(a) if log is None else log for a, log in ((p, log_p), (q, log_q)))
+    values, described = groups.chunk_values(p, q, log_p, log_q, ks)
+    rows = xp.stack([values[column.name.rsplit("_k", 1)[0], column.k] for column in columns], axis=0)
+    return xp.concat([clip(rows, 0.0, 1.0), xp.stack([described[name] for name in DESCRIPTIONS], axis=0)], axis=0)

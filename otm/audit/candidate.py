@@ -1,0 +1,234 @@
+"""What a callable under audit looks like, and how its answer is read.
+
+The arguments are positional, because every engine has its own names for them::
+
+    verify(draft, target, drafts, uniforms) -> token  or  (token, accepted)
+
+with `draft` the law that the drafts came from `(V,)` (`(k, V)` for different drafters), `target` `(V,)`, `drafts` `(k,)` integers
+(−1 where a law could draft no further token) and `uniforms` `(n,)`, independent and uniform on [0, 1), of which it may use any.
+Kernels that verify many rows at once with randomness of their own are a `BatchCandidate`::
+
+    verify(draft, target, drafts, rng) -> tokens  or  (tokens, accepted)
+
+with `drafts` `(m, k)` and a NumPy generator, which a kernel may use to seed its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.errors import InvalidParameter, OtmError
+from otm.pmf import check_count
+from otm.problem import Problem
+from otm.schemes import prepare
+from otm.verifiers.base import Conditional, Verifier
+
+
+class CandidateFailure(OtmError, RuntimeError):
+    """The callable under audit raised, or returned something that is no answer; the message says on which input."""
+
+
+def one_per_draft_and_one(num_drafts: int, num_tokens: int) -> int:
+    """Return k + 1: a uniform for each accept step and one for the residual or bonus draw."""
+    return num_drafts + 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Candidate:
+    """A verifier under audit that takes its randomness as an argument.
+
+    Args:
+        verify: the callable, `verify(draft, target, drafts, uniforms)`.
+        name: what to call it in reports; the function's own name if empty.
+        num_uniforms: how many uniforms it may use, from (number of drafts, V); k + 1 unless given.
+
+    Raises:
+        InvalidParameter: if `verify` cannot be called.
+
+    >>> Candidate(lambda draft, target, drafts, uniforms: int(drafts[0]), name="trusting").name
+    'trusting'
+    """
+
+    verify: Callable[[Any, Any, Any, Any], Any]
+    name: str = ""
+    num_uniforms: Callable[[int, int], int] = one_per_draft_and_one
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _name_of(self.verify, self.name))
+
+    def count(self, num_drafts: int, num_tokens: int) -> int:
+        """Return the number of uniforms for this many drafts and tokens, checked."""
+        return check_count(self.num_uniforms(num_drafts, num_tokens), name="num_uniforms", minimum=0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchCandidate:
+    """A verifier under audit that verifies rows in batches with randomness of its own; for the sampled audit.
+
+    Args:
+        verify: the callable, `verify(draft, target, drafts, rng)` with `drafts` `(m, k)`.
+        name: what to call it in reports; the function's own name if empty.
+
+    Raises:
+        InvalidParameter: if `verify` cannot be called.
+
+    >>> BatchCandidate(lambda draft, target, drafts, rng: drafts[:, 0], name="trusting").name
+    'trusting'
+    """
+
+    verify: Callable[[Any, Any, Any, np.random.Generator], Any]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _name_of(self.verify, self.name))
+
+
+def _name_of(verify: object, name: str) -> str:
+    if not callable(verify) or isinstance(verify, type):
+        raise InvalidParameter(
+            f"A candidate must be a function verify(draft, target, drafts, uniforms); got {verify!r}. Pass the function itself."
+        )
+    return name or str(getattr(verify, "__name__", type(verify).__name__))
+
+
+def as_candidate(thing: object) -> Candidate:
+    """Return a function as a `Candidate` with the default number of uniforms; a `Candidate` as it is.
+
+    Raises:
+        InvalidParameter: if it is neither.
+    """
+    if isinstance(thing, Candidate):
+        return thing
+    if isinstance(thing, BatchCandidate | Verifier) or not callable(thing):
+        raise InvalidParameter(
+            f"This audit needs a function verify(draft, target, drafts, uniforms); got {thing!r}. Batched kernels go to "
+            "audit_sampled, otm's own verifiers to audit_exactly."
+        )
+    return Candidate(thing)
+
+
+def steps_of(verifier: Verifier, problem: Problem) -> Candidate:
+    """Return the steps that one of the library's own samplers executes, as a candidate for this problem.
+
+    Args:
+        verifier: one whose rule needs nothing but the drafts (not a race).
+        problem: one pair of distributions `(V,)`; the candidate is prepared for it alone.
+
+    Returns:
+        A candidate that runs the rule's `verify` on one row.
+
+    Raises:
+        InvalidParameter: for a rule with shared randomness, whose drafts and output come from the same numbers; see `audit_steps`.
+        Unsupported, ShapeMismatch: as `otm.prepare`.
+
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+    >>> steps_of(otm.Maximal(), problem).verify(problem.draft, problem.target, np.array([0]), np.array([0.7, 0.5]))
+    (1, False)
+    """
+    rule = prepare(verifier, problem)
+    if not isinstance(rule, Conditional):
+        raise InvalidParameter(
+            f"steps_of needs a rule that sees the drafts only; {verifier!r} shares its randomness with the drafter. "
+            "Call audit_steps, which integrates over both."
+        )
+
+    def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+        output, accepted = rule.verify(drafts[None, :], uniforms[None, :], None)
+        return int(output[0]), bool(accepted[0])
+
+    return Candidate(verify, name=f"the steps of {verifier!r}", num_uniforms=lambda k, num_tokens: rule.num_uniforms)
+
+
+NO_TOKEN = -1
+"""What a candidate returned where it returned a number outside the vocabulary: mass that the target does not have."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Failed:
+    """In place of an output: the callable raised, or returned something that is no answer."""
+
+    message: str
+
+
+def read_token(answer: Any, num_tokens: int) -> tuple[int, bool | None]:
+    """Return (token, accepted) from what a candidate returned; accepted is None where it returned the token alone.
+
+    Raises:
+        CandidateFailure: unless it is one integer, with or without a flag; one outside the vocabulary reads as `NO_TOKEN`.
+    """
+    token, accepted = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
+    number = _as_int(token)
+    if number is None:
+        raise CandidateFailure(
+            f"The callable must return a token in [0, {num_tokens}), alone or as (token, accepted); it returned {answer!r}."
+        )
+    return number if 0 <= number < num_tokens else NO_TOKEN, None if accepted is None else bool(accepted)
+
+
+def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, ...], int | None]:
+    """Return (tokens, number accepted) from what a block candidate returned; trailing −1 is padding.
+
+    Raises:
+        CandidateFailure: unless it is 1 to `longest` tokens of the vocabulary, with or without a count.
+    """
+    tokens, count = answer if isinstance(answer, tuple) and len(answer) == 2 and np.ndim(answer[0]) == 1 else (answer, None)
+    try:
+        numbers = [_as_int(token) for token in np.asarray(tokens).reshape(-1).tolist()]
+    except (TypeError, ValueError):
+        numbers = [None]
+    while numbers and numbers[-1] == -1:
+        numbers.pop()
+    block = tuple(number for number in numbers if number is not None and 0 <= number < num_tokens)
+    if not block or len(block) < len(numbers) or len(block) > longest:
+        raise CandidateFailure(
+            f"The callable must return 1 to {longest} tokens in [0, {num_tokens}), alone or as (tokens, num_accepted); it "
+            f"returned {answer!r}."
+        )
+    return block, None if count is None else _as_int(count)
+
+
+def read_batch(answer: Any, size: int, num_tokens: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    """Return (tokens `(m,)`, flags `(m,)` or None) from what a batched candidate returned.
+
+    Raises:
+        CandidateFailure: unless there is one token of the vocabulary for each row.
+    """
+    tokens, accepted = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
+    array = np.asarray(tokens)
+    if array.dtype.kind not in "iu" or array.size != size or (array.min() < 0 or array.max() >= num_tokens):
+        raise CandidateFailure(
+            f"The callable must return {size} integer tokens in [0, {num_tokens}), one per row; it returned {array.dtype} of "
+            f"shape {array.shape}{f' from {array.min()} to {array.max()}' if array.dtype.kind in 'iu' and array.size else ''}."
+        )
+    flags = None if accepted is None else np.asarray(accepted).reshape(-1).astype(bool)
+    return array.reshape(-1).astype(np.int64), flags
+
+
+def _as_int(token: Any) -> int | None:
+    """Return an integer, of Python, NumPy or a tensor with one element; None for anything else, whole floats included."""
+    if isinstance(token, bool | np.bool_ | float | np.floating) or token is None:
+        return None
+    try:
+        array = np.asarray(token)
+        return int(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iu" else None
+    except (TypeError, ValueError):
+        return None
+
+
+def outcome_of(function: Callable[[], Any]) -> Any:
+    """Run a candidate and return its output, or `Failed` with what it raised: how often is for the audit to say.
+
+    Warnings of NumPy are silenced: a 0/0 that the output does not depend on is no fault, and one that it depends on shows.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return function()
+    except CandidateFailure as error:
+        return Failed(str(error))
+    except Exception as error:
+        return Failed(f"The callable raised {type(error).__name__}: {error}.")

@@ -1,0 +1,25 @@
+"""``python -m otm.audit.corpus``: print the corpus against usual tests and audits, or write the table into a document."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from otm.audit.corpus.report import corpus_table, update
+
+
+def main() -> None:
+    """Print the table, or write it between the markers of a document."""
+    parser = argparse.ArgumentParser(
+        prog="python -m otm.audit.corpus", description="The corpus of broken verifiers as a table."
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table between the markers of this document")
+    path = parser.parse_args().write
+    if path is None:
+        print(corpus_table())
+    else:
+        update(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""The entries of the corpus, with where they were seen and their exact total variation."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import numpy as np
+
+from otm.audit.candidate import Candidate
+from otm.audit.corpus import blocks, one_token
+from otm.audit.corpus.mutant import Models, Mutant
+from otm.audit.sequence import table_model
+from otm.drafts import IID, Deterministic, WithoutReplacement
+from otm.problem import Problem
+
+DRAFT = [1 / 2, 3 / 10, 3 / 20, 1 / 20]
+TARGET = [1 / 5, 7 / 20, 1 / 5, 1 / 4]
+PAIR = Problem(draft=DRAFT, target=TARGET, law=IID(1))
+LARGE_VOCABULARY = 1 << 17
+
+CORRECT = Candidate(one_token.speculative_sampling)
+CORRECT_CHAIN = Candidate(blocks.chain)
+
+
+def markov_models(num_drafts: int) -> Models:
+    """Return two chains on two tokens, each token with its own law; the first token as after token 0, but even for the target."""
+
+    def draft(context: tuple[int, ...]) -> list[float]:
+        return [1 / 2, 1 / 2] if context and context[-1] else [3 / 4, 1 / 4]
+
+    def target(context: tuple[int, ...]) -> list[float]:
+        return ([1 / 4, 3 / 4], [3 / 4, 1 / 4])[context[-1]] if context else [1 / 2, 1 / 2]
+
+    return Models(table_model(draft, 2, num_drafts), table_model(target, 2, num_drafts), num_drafts)
+
+
+def _point_and_rest(num_tokens: int) -> Problem:
+    """Return a pair on the first two of `num_tokens` tokens."""
+    draft, target = np.zeros(num_tokens), np.zeros(num_tokens)
+    draft[:2], target[:2] = (0.5, 0.5), (0.25, 0.75)
+    return Problem(draft=draft, target=target, law=IID(1))
+
+
+def _plain(
+    candidate: Candidate, description: str, total_variation: Fraction, *sources: str, name: str, instance: Problem = PAIR
+) -> Mutant:
+    """Return a fault of the kernel itself, which a test of the kernel runs as it is."""
+    return Mutant(name, description, sources, candidate, instance, total_variation, candidate, instance.law)
+
+
+CORPUS: tuple[Mutant, ...] = (
+    Mutant(
+        "raw target",
+        "The target's temperature (here 1/2) is not applied before verification.",
+        ("vllm-project/vllm#9834", "vllm-project/vllm#10198"),
+        Candidate(one_token.raw_target),
+        Problem(draft=[2 / 5, 2 / 5, 1 / 5], target=[1 / 9, 4 / 9, 4 / 9], law=IID(1)),
+        Fraction(4, 45),
+        CORRECT,
+        IID(1),
+    ),
+    Mutant(
+        "top-p on the draft only",
+        "The draft obeys top-p, the target is verified whole.",
+        ("vllm-project/vllm#10198",),
+        Candidate(one_token.top_p_on_draft_only),
+        Problem(draft=[1 / 2, 1 / 2, 0.0], target=[5 / 8, 3 / 8, 0.0], law=IID(1)),
+        Fraction(1, 5),
+        CORRECT,
+        IID(1),
+    ),
+    Mutant(
+        "raw draft",
+        "Drafts are drawn after top-k and verified with the probabilities before it.",
+        ("huggingface/transformers#47932", "huggingface/transformers#47961"),
+        Candidate(one_token.raw_draft),
+        Problem(draft=[5 / 8, 3 / 8, 0.0, 0.0], target=TARGET, law=IID(1)),
+        Fraction(11, 80),
+        CORRECT,
+        IID(1),
+    ),
+    Mutant(
+        "zero-filled padding",
+        "Rows that pad the vocabulary have logit 0 instead of −∞ (a tenth of the mass here).",
+        ("vllm-project/vllm#5203", "vllm-project/vllm#42775"),
+        Candidate(one_token.zero_filled_padding),
+        Problem(draft=[1 / 2, 1 / 4, 1 / 4, 0.0], target=[1 / 4, 1 / 4, 1 / 2, 0.0], law=IID(1)),
+        Fraction(1, 10),
+        CORRECT,
+        IID(1),
+    ),
+    Mutant(
+        "argmax draft as a sample",
+        "The drafter takes its most likely token, the verifier believes that it sampled.",
+        ("huggingface/transformers#32867", "jaymody/speculative-sampling#3", "z-lab/dflash#74", "alibaba/rtp-llm#1295"),
+        CORRECT,
+        Problem(draft=[1 / 2, 3 / 10, 1 / 5], target=[1 / 5, 7 / 20, 9 / 20], law=Deterministic(1)),
+        Fraction(1, 4),
+        CORRECT,
+        IID(1),
+    ),
+    _plain(
+        Candidate(one_token.one_hot_ratio),
+        "A sampled draft is accepted as if it were certain (one-hot), its residual still subtracts p. (One-hot in both places, as "
+        "in the source, is lossless.)",
+        Fraction(317, 1200),
+        "vllm-project/vllm#40149",
+        name="one-hot ratio for a sampled draft",
+    ),
+    _plain(
+        Candidate(one_token.accept_everything),
+        "The count of matches is wrong, so that every draft passes.",
+        Fraction(3, 10),
+        "huggingface/transformers#28508",
+        name="everything accepted",
+    ),
+    _plain(
+        Candidate(one_token.resample_target),
+        "After a rejection the target is sampled, not the residual.",
+        Fraction(1, 8),
+        "eth-sri/language-model-arithmetic#14",
+        name="no residual",
+    ),
+    _plain(
+        Candidate(one_token.remove_drafted_token),
+        "The residual is the target without the drafted token; p is not subtracted elsewhere.",
+        Fraction(17, 160),
+        "SafeAILab/EAGLE#20",
+        name="residual removes the drafted token only",
+    ),
+    _plain(
+        Candidate(one_token.unnormalised_residual),
+        "The residual's cumulative sum is inverted without its total; what is left goes to the last token.",
+        Fraction(7, 100),
+        "iree-org/iree-turbine#890",
+        name="residual not renormalised",
+    ),
+    _plain(
+        Candidate(one_token.lenient),
+        "Acceptance min(1, q/(l·p)) with l = 4/5, the residual unchanged.",
+        Fraction(1, 20),
+        "Leviathan et al. 2023, Appendix A.5",
+        "vllm-project/vllm#35355",
+        name="lenience",
+    ),
+    _plain(
+        Candidate(one_token.threshold_below_one),
+        "Acceptance of a draft taken as certain with min(1, q/t), t = 1/2.",
+        Fraction(6187, 62400),
+        "sgl-project/sglang#8068",
+        "sgl-project/sglang#35771",
+        name="threshold below 1",
+    ),
+    dataclasses.replace(
+        _plain(
+            Candidate(one_token.clamped_residual),
+            "The residual is clamped at 1e-8 from below: every impossible token becomes possible. The error grows with V.",
+            Fraction(3, 10**8 + 12),
+            "vllm-project/vllm#2336",
+            "vectorch-ai/ScaleLLM#202",
+            name="clamp at 1e-8",
+            instance=_point_and_rest(4),
+        ),
+        sampled_on=_point_and_rest(LARGE_VOCABULARY),
+    ),
+    _plain(
+        Candidate(one_token.same_uniform_for_residual),
+        "The uniform that rejected the draft also draws the replacement.",
+        Fraction(1, 10),
+        "vllm-project/vllm-ascend#16370",
+        name="one uniform for rejection and residual",
+    ),
+    _plain(
+        Candidate(one_token.one_uniform_for_all_drafts),
+        "Two drafts for one position are compared with the same uniform.",
+        Fraction(2, 75),
+        "vllm-project/vllm#47386",
+        name="one uniform for all drafts",
+        instance=Problem(draft=DRAFT, target=TARGET, law=IID(2)),
+    ),
+    Mutant(
+        "wrong law without replacement",
+        "The second draft is drawn from what is left, and verified as if drawn from p.",
+        ("SafeAILab/EAGLE#74",),
+        Candidate(one_token.recursive_rejection),
+        Problem(draft=DRAFT, target=TARGET, law=WithoutReplacement(2)),
+        Fraction(7, 76),
+        Candidate(one_token.recursive_rejection),
+        IID(2),
+    ),
+    Mutant(
+        "top-k drafts as samples",
+        "The two most likely tokens are drafted, and verified as if drawn from p.",
+        ("SafeAILab/EAGLE#221", "SafeAILab/EAGLE#110"),
+        Candidate(one_token.recursive_rejection),
+        Problem(draft=DRAFT, target=TARGET, law=Deterministic(2)),
+        Fraction(239, 1140),
+        Candidate(one_token.recursive_rejection),
+        IID(2),
+    ),
+    Mutant(
+        "one uniform for all positions",
+        "Every position of a block is compared with the same uniform.",
+        ("vllm-project/vllm#47386",),
+        Candidate(blocks.one_uniform_for_all_positions),
+        markov_models(2),
+        Fraction(1, 16),
+        Candidate(blocks.one_uniform_for_all_positions),
+        IID(1),
+    ),
+    Mutant(
+        "target one position ahead",
+        "Draft i is verified against the target after draft i.",
+        ("huggingface/transformers#28166",),
+        Candidate(blocks.target_row_ahead),
+        markov_models(2),
+        Fraction(1, 4),
+        Candidate(blocks.target_row_ahead),
+        IID(1),
+    ),
+    Mutant(
+        "first draft not verified",
+        "The loop starts at the second draft.",
+        ("ohdearquant/lattice#243",),
+        Candidate(blocks.first_draft_unverified),
+        markov_models(2),
+        Fraction(1, 4),
+        Candidate(blocks.first_draft_unverified),
+        IID(1),
+    ),
+    Mutant(
+        "bonus token after a rejection",
+        "A rejection at the last position is followed by a bonus token, drawn after the rejected draft.",
+        ('the listing of docs/theory.md, "Errors in published code"', "flashinfer-ai/flashinfer#879"),
+        Candidate(blocks.bonus_after_rejection, num_uniforms=lambda gamma, num_tokens: gamma + 2),
+        markov_models(1),
+        Fraction(1, 8),
+        Candidate(blocks.bonus_after_rejection, num_uniforms=lambda gamma, num_tokens: gamma + 2),
+        IID(1),
+    ),
+)
+"""Broken verifiers seen in public code, with exact errors."""
+
+CONTROLS: tuple[Mutant, ...] = (
+    _plain(CORRECT, "Correct.", Fraction(0), "Leviathan et al. 2023, Theorem 3.5", name="speculative sampling"),
+    _plain(
+        Candidate(one_token.one_hot_draft),
+        "A sampled draft is treated as certain, in the ratio and in the residual: lossless, with acceptance Σ pq.",
+        Fraction(0),
+        "vllm-project/vllm#40149",
+        "SafeAILab/EAGLE#283",
+        name="one-hot draft throughout",
+    ),
+    _plain(
+        Candidate(one_token.sample_and_match),
+        "The target is sampled and the draft compared with it: lossless, with acceptance Σ pq.",
+        Fraction(0),
+        "ml-explore/mlx-swift-lm#459",
+        "lablup/mlxcel#992",
+        name="sample and match",
+    ),
+    Mutant(
+        "chain",
+        "Correct.",
+        ("Leviathan et al. 2023, Algorithm 1",),
+        CORRECT_CHAIN,
+        markov_models(2),
+        Fraction(0),
+        CORRECT_CHAIN,
+        IID(1),
+    ),
+)
+"""Lossless verifiers, two of which have been reported as lossy: an audit must not accuse them."""

@@ -1,0 +1,88 @@
+"""The table of docs/audit.md: the corpus against the usual tests and against the audits."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from otm.audit.corpus.entries import CONTROLS, CORPUS
+from otm.audit.corpus.mutant import Mutant
+from otm.audit.corpus.usual_tests import Noticed, run_usual_tests, sampled_audit
+from otm.audit.exact import ExactAudit, audit_exactly
+from otm.audit.sequence import SequenceAudit, audit_sequence
+from otm.errors import InvalidParameter
+from otm.problem import Problem
+
+BEGIN, END = "<!-- corpus: begin -->", "<!-- corpus: end -->"
+_HEAD = (
+    "| verifier | seen in | total variation | greedy | valid | order | distance ratio | chi-square | exact audit | sampled audit |",
+    "|---|---|---|---|---|---|---|---|---|---|",
+)
+_NEVER = "·"
+
+
+def exact_audit(mutant: Mutant) -> ExactAudit | SequenceAudit:
+    """Audit a mutant exactly on its instance, in sequence mode where it verifies blocks."""
+    instance = mutant.instance
+    if isinstance(instance, Problem):
+        return audit_exactly(mutant.candidate, instance)
+    return audit_sequence(mutant.candidate, draft=instance.draft, target=instance.target, num_drafts=instance.num_drafts)
+
+
+def corpus_table() -> str:
+    """Return the table in Markdown: a row for each mutant, then the controls. Seeded, so the same on every call.
+
+    Returns:
+        Markdown; numbers are the percentage of runs in which a test fails.
+
+    Cost: 15 seconds.
+    """
+    return "\n".join((*_HEAD, *(table_row(mutant) for mutant in (*CORPUS, *CONTROLS))))
+
+
+def table_row(mutant: Mutant) -> str:
+    """Return the row of one mutant; its samples are seeded by its name."""
+    rng = np.random.default_rng(list(mutant.name.encode()))
+    noticed = run_usual_tests(mutant, rng=rng)
+    exact, sampled = exact_audit(mutant), sampled_audit(mutant, rng=rng)
+    cells = [
+        mutant.name if mutant.total_variation else f"*{mutant.name}* (lossless)",
+        ", ".join(_link(source) for source in mutant.sources),
+        str(mutant.total_variation),
+        *_shares(noticed),
+        "found" if exact.verdict == "not lossless" else exact.verdict,
+        f"found in {sampled.samples:,}" if sampled.verdict == "not lossless" else f"nothing in {sampled.samples:,}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _shares(noticed: Noticed) -> list[str]:
+    shares = (noticed.greedy, noticed.valid, noticed.order, noticed.distance_ratio, noticed.chi_square)
+    return [f"{100 * share:.3g} %" if share else _NEVER for share in shares]
+
+
+def _link(source: str) -> str:
+    found = re.fullmatch(r"([\w.-]+/([\w.-]+))#(\d+)", source)
+    return source if found is None else f"[{found[2]}#{found[3]}](https://github.com/{found[1]}/issues/{found[3]})"
+
+
+def with_table(text: str, table: str) -> str:
+    """Return a document with the table put between its two markers.
+
+    Raises:
+        InvalidParameter: if the markers are missing.
+
+    >>> with_table(f"a {BEGIN} old {END} b", "new").split()
+    ['a', '<!--', 'corpus:', 'begin', '-->', 'new', '<!--', 'corpus:', 'end', '-->', 'b']
+    """
+    if BEGIN not in text or END not in text:
+        raise InvalidParameter(f"The document must hold the markers {BEGIN} and {END}; one is missing. Add both.")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+
+
+def update(path: Path) -> None:
+    """Put a fresh table into a document."""
+    path.write_text(with_table(path.read_text(encoding="utf-8"), corpus_table()), encoding="utf-8")

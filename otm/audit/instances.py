@@ -1,0 +1,47 @@
+"""Standard instances, on which the mistakes show that pass unseen elsewhere.
+
+Zeros of the target under the draft and the reverse, ties,
+equal and disjoint laws, point masses, a truncated (top-p) target, masses below the clamps found in code (1e-8), vocabulary rows
+that neither model uses, and pairs on which the second draft is accepted with a probability strictly between 0 and 1, without which
+a uniform reused for it does not show. A vocabulary of one token and k > V come with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from otm.drafts import Law, Product
+from otm.errors import InvalidParameter
+from otm.problem import Problem
+
+INSTANCES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "two tokens": ((0.75, 0.25), (0.5, 0.5)),
+    "three tokens": ((0.2, 0.5, 0.3), (0.55, 0.4, 0.05)),
+    "later drafts matter": ((0.5, 0.3, 0.15, 0.05), (0.2, 0.35, 0.2, 0.25)),
+    "ties": ((0.25, 0.25, 0.25, 0.25), (0.125, 0.125, 0.375, 0.375)),
+    "zeros": ((0.5, 0.5, 0.0, 0.0), (0.0, 0.25, 0.25, 0.5)),
+    "equal": ((0.5, 0.3, 0.2), (0.5, 0.3, 0.2)),
+    "disjoint": ((0.75, 0.25, 0.0, 0.0), (0.0, 0.0, 0.5, 0.5)),
+    "truncated target": ((0.4, 0.3, 0.2, 0.1), (0.625, 0.375, 0.0, 0.0)),
+    "truncated draft": ((0.625, 0.375, 0.0, 0.0), (0.4, 0.3, 0.2, 0.1)),
+    "one draft token": ((0.0, 1.0, 0.0), (0.3, 0.3, 0.4)),
+    "one target token": ((0.2, 0.3, 0.5), (0.0, 1.0, 0.0)),
+    "one token each": ((1.0, 0.0), (0.0, 1.0)),
+    "tiny masses": ((0.6, 0.4 - 1e-9, 1e-9), (0.3, 0.7 - 4e-9, 4e-9)),
+    "unused rows": ((0.5, 0.5, 0.0, 0.0), (0.25, 0.75, 0.0, 0.0)),
+    "vocabulary of one": ((1.0,), (1.0,)),
+}
+"""Pairs (draft, target) by name."""
+
+
+def standard_problems(law: Law) -> Iterator[tuple[str, Problem]]:
+    """Yield the standard instances that the law can draft from, with their names."""
+    for name, (draft, target) in INSTANCES.items():
+        # Different drafters: the instance's own, then its mirror image, in turn.
+        rows = np.stack([np.roll(draft, shift) for shift in range(law.k)]) if isinstance(law, Product) else np.asarray(draft)
+        try:
+            yield name, Problem(draft=rows, target=target, law=law)
+        except InvalidParameter:  # more drafts than tokens
+            continue

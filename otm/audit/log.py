@@ -1,0 +1,410 @@
+"""Auditing what a server logged: many contexts, each seen once, tested together.
+
+One JSON object a line, one line for each output token::
+
+    {"context": "req-17/42", "drafts": [5, 9], "draft": [0.1, …], "target": [0.2, …], "output": 9}
+    {"context": "req-17/43", "drafts": [3], "draft": null, "output": 3,
+     "target": {"tokens": [3, 8, 1], "probabilities": [0.6, 0.3, 0.05], "tail": 0.05}}
+
+`target` is the law that the token should have, after temperature, top-k, top-p and penalties: all V probabilities, or the largest
+ones with their tokens and what is left as `tail`. `draft` is the law that the drafts came from, in either form, or null. `drafts`
+and `context` may be left out. Probabilities must add up to 1 within 3e-5, so log them with six digits or more; the test resolves
+differences of about 1/√records, far coarser.
+
+A probability of 0 says that the token cannot come out: one output of probability 0 is an alarm, so do not round small ones to 0.
+
+*The null.* Given what came before it, output t has law q_t. True of every output token of a lossless server in order of the text,
+the tokens of one target call one after the other. Not true of tokens picked by what became of their drafts ("log the rejections").
+q_t is the law without regard to which drafts were proposed, so the test never looks at the drafts to bet on the output. Where `law`
+is given it also counts how often they were right; log the first token of each target call then, or a scheme that decides token by
+token: block verification accepts later tokens more often than their own optimum.
+
+*The test.* Tokens are sorted into a few cells by what is known before the output: by q/p, by rank under q, by whether p ranks them
+first. For each sorting w_c is the number of outputs in cell c so far over the number expected, shrunk to 1. The bet
+Σ_c w_c 1{Y ∈ c} / Σ_c w_c Q(c) has mean 1 under the null, products of bets are a martingale, and so is their average over sortings:
+it ever reaches 1/δ with probability at most δ (Ville), for any contexts, in any order, at any length of log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.audit.evidence import Interval, deviation, log_mean
+from otm.drafts import Law
+from otm.errors import InvalidDistribution, InvalidParameter
+from otm.pmf import SUM_TOLERANCE_FLOAT32, check_real
+from otm.problem import Problem
+from otm.schemes import optimal_acceptance
+
+LogVerdict = Literal["not lossless", "no difference found"]
+
+LONGEST_LINE = 1 << 25
+"""Bytes of one line: room for two laws of 400,000 tokens."""
+
+_RATIO_EDGES = np.log([0.1, 0.5, 0.9, 1.0 - 1e-9, 1.0 + 1e-9, 1.1, 2.0, 10.0])
+_RANK_EDGES = (1, 2, 4, 10, 100)
+_SHRINKAGE = 10.0
+_STEPS = tuple(2.0**-j for j in range(1, 9))
+
+
+class InvalidRecord(InvalidParameter):
+    """A line of a log is no record; the message gives its number."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Record:
+    """One output token of a log.
+
+    Attributes:
+        context: whatever identifies it.
+        drafts: drafted tokens `(k,)`, possibly none.
+        target, draft: probabilities of the `tokens`, and last what is left for all others; draft is None if not logged.
+        tokens: the listed tokens `(m,)`; `draft` and `target` are over them.
+        output: the token that came out.
+    """
+
+    context: str
+    drafts: NDArray[np.int64]
+    target: NDArray[np.float64]
+    draft: NDArray[np.float64] | None
+    tokens: NDArray[np.int64]
+    output: int
+
+    @property
+    def cell(self) -> int:
+        """The index of the output among `tokens`, or m for "another one"."""
+        found = np.flatnonzero(self.tokens == self.output)
+        return int(found[0]) if found.size else len(self.tokens)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class LogAudit:
+    """What a log says about the server that wrote it; `str` gives the report in Markdown.
+
+    Attributes:
+        name: of the log.
+        records: how many output tokens it holds.
+        log_e_value: the largest logarithm of evidence along the log.
+        alarm_at: number of the record at which it first reached log(1/`false_alarm`); None if it never did.
+        variation_above: 95 % lower confidence bound on the mean over contexts of the total variation to the target.
+        membership: 95 % interval of the mean over records of Pr(the output is among its drafts); None without drafts.
+        optimum: mean of the contexts' optimal acceptances, where `law` was given.
+        false_alarm: probability at most of an alarm for a lossless server.
+    """
+
+    name: str
+    records: int
+    log_e_value: float
+    alarm_at: int | None
+    variation_above: float
+    membership: Interval | None
+    optimum: float | None
+    false_alarm: float
+
+    def __repr__(self) -> str:
+        return f"LogAudit({self.name!r}, {self.verdict}, records={self.records}, log_e_value={self.log_e_value:.4g})"
+
+    def __str__(self) -> str:
+        from otm.audit.report import log_report  # noqa: PLC0415 - the report knows the results, not the reverse
+
+        return log_report(self)
+
+    @property
+    def verdict(self) -> LogVerdict:
+        """An alarm is false with probability at most `false_alarm`."""
+        return "no difference found" if self.alarm_at is None else "not lossless"
+
+
+def audit_log(path: str | Path, *, law: Law | None = None, false_alarm: float = 1e-9) -> LogAudit:
+    """Test whether the outputs in a log have the laws that their records give.
+
+    Args:
+        path: a JSONL file; the format is at the head of `otm.audit.log`. Read line by line, in constant memory.
+        law: how the drafts were drawn, if it is known: acceptance beyond the optimum is evidence too.
+        false_alarm: probability at most of an alarm for a lossless server.
+
+    Returns:
+        LogAudit.
+
+    Raises:
+        InvalidRecord: on the first line that is no record (NaN, wrong sizes, probabilities that do not add up, a line too long).
+        InvalidParameter: if the file is none, or empty.
+
+    Cost: O(V log V) per record. Reference: docs/theory.md, "Audits"; Ville 1939; Azuma 1967.
+    """
+    return audit_records(read_log(path), name=Path(path).name, law=law, false_alarm=false_alarm)
+
+
+def audit_records(
+    records: Iterable[Record], *, name: str = "log", law: Law | None = None, false_alarm: float = 1e-9
+) -> LogAudit:
+    """Test a stream of records; `audit_log` without the file.
+
+    Args:
+        records: in the order of the text.
+        name: what to call the log in the report.
+        law, false_alarm: as for `audit_log`.
+
+    Returns:
+        LogAudit.
+
+    Raises:
+        InvalidParameter: if there is no record, or false_alarm is out of range.
+
+    >>> line = '{"output": 1, "target": [0.5, 0.5]}'
+    >>> audit_records([parse_record(line, 1)] * 80).verdict  # eighty times the same of two equally likely tokens
+    'not lossless'
+    """
+    level = check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
+    if law is not None and not isinstance(law, Law):
+        raise InvalidParameter(f"law must be a draft law such as otm.IID(4), or None; got {law!r}. Choose one of otm.LAWS.")
+    state = _State(law)
+    best, alarm_at = 0.0, None
+    for record in records:
+        state.add(record)
+        best = max(best, state.log_e_value)
+        if alarm_at is None and state.log_e_value >= math.log(1.0 / level):
+            alarm_at = state.records
+    if not state.records:
+        raise InvalidParameter("A log must hold at least one record; this one is empty. Check the path.")
+    slack = deviation(0.025) / math.sqrt(state.records)
+    mean = state.members / state.records
+    return LogAudit(
+        name=name,
+        records=state.records,
+        log_e_value=best,
+        alarm_at=alarm_at,
+        variation_above=max(0.0, state.surplus / state.records - deviation(0.05) / math.sqrt(state.records)),
+        membership=Interval(max(0.0, mean - slack), min(1.0, mean + slack)) if state.drafted else None,
+        optimum=state.optima / state.judged if state.judged else None,
+        false_alarm=level,
+    )
+
+
+@dataclasses.dataclass(eq=False)
+class _Sorting:
+    """One way to sort tokens into cells, and the betting on it."""
+
+    seen: NDArray[np.float64]
+    expected: NDArray[np.float64]
+    log_wealth: float = 0.0
+
+    def bet(self, cells: NDArray[np.int64], mass: NDArray[np.float64], hit: int) -> float:
+        """Bet with what was learnt before, then learn; return how far the favoured cells' outputs exceeded their expectation."""
+        sizes = np.bincount(cells, weights=mass, minlength=len(self.seen))
+        factors = (self.seen + _SHRINKAGE) / (self.expected + _SHRINKAGE)
+        chosen = cells[hit]
+        favoured = factors > 1.0
+        surplus = float(favoured[chosen]) - float(sizes[favoured].sum())
+        self.log_wealth += math.log(factors[chosen]) - math.log(float(factors @ sizes))
+        self.seen[chosen] += 1.0
+        self.expected += sizes
+        return surplus
+
+
+class _State:
+    """The martingale along a log."""
+
+    def __init__(self, law: Law | None) -> None:
+        def sorting(count: int) -> _Sorting:
+            return _Sorting(np.zeros(count), np.zeros(count))
+
+        self.law = law
+        self.sortings = [sorting(len(_RATIO_EDGES) + 3), sorting(len(_RANK_EDGES) + 2), sorting(2)]
+        self.log_excess = np.zeros(len(_STEPS))
+        self.impossible = False
+        self.records = self.members = self.judged = 0
+        self.drafted = True
+        self.surplus = self.optima = 0.0
+
+    @property
+    def log_e_value(self) -> float:
+        if self.impossible:
+            return math.inf
+        wealths = [sorting.log_wealth for sorting in self.sortings]
+        if self.law is not None:
+            wealths += [log_mean(*self.log_excess.tolist())]
+        return log_mean(*wealths)
+
+    def add(self, record: Record) -> None:
+        """Bet on one output."""
+        hit, mass = record.cell, record.target
+        self.records += 1
+        if mass[hit] == 0.0:
+            self.impossible = True
+            return
+        cells = [_by_ratio(record), _by_rank(mass), _by_favourite(record)]
+        surpluses = [sorting.bet(cell, mass, hit) for sorting, cell in zip(self.sortings, cells, strict=True)]
+        self.surplus += surpluses[0]
+        member = bool((record.drafts == record.output).any())
+        self.drafted = self.drafted and record.drafts.size > 0
+        self.members += member
+        if self.law is not None and record.draft is not None and record.drafts.size == self.law.k:
+            self._judge(Problem(draft=record.draft, target=record.target, law=self.law), member)
+
+    def _judge(self, problem: Problem, member: bool) -> None:
+        """Bet that the output is among the drafts more often than the optimum allows.
+
+        The unlisted tokens count as one: merging tokens can only raise the optimum, so it stays a bound.
+        """
+        optimum = float(optimal_acceptance(problem))
+        self.judged += 1
+        self.optima += optimum
+        level = optimum + 1e-9
+        if level < 1.0:
+            steps = np.asarray(_STEPS)
+            self.log_excess += np.log1p(steps * (1.0 - level) / level) if member else np.log1p(-steps)
+
+
+def _by_ratio(record: Record) -> NDArray[np.int64]:
+    """Sort tokens by q/p; one cell for all if the draft's law is unknown, one more for what is not listed."""
+    cells = np.full(len(record.target), len(_RATIO_EDGES) + 1, dtype=np.int64)
+    if record.draft is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.log(record.target) - np.log(record.draft)
+        cells = np.searchsorted(_RATIO_EDGES, np.nan_to_num(ratio, nan=0.0))
+    cells[-1] = len(_RATIO_EDGES) + 2
+    return np.asarray(cells, dtype=np.int64)
+
+
+def _by_rank(mass: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Sort tokens by their rank under q."""
+    rank = np.empty(len(mass), dtype=np.int64)
+    rank[np.argsort(-mass[:-1], kind="stable")] = np.arange(len(mass) - 1)
+    rank[-1] = len(mass)
+    cells = np.searchsorted(_RANK_EDGES, rank, side="right")
+    cells[-1] = len(_RANK_EDGES) + 1
+    return np.asarray(cells, dtype=np.int64)
+
+
+def _by_favourite(record: Record) -> NDArray[np.int64]:
+    """Tell the token that p ranks first from the others; that q ranks first if p is unknown."""
+    mass = record.target if record.draft is None else record.draft
+    return np.asarray(np.arange(len(mass)) == int(mass[:-1].argmax()), dtype=np.int64)
+
+
+def read_log(path: str | Path) -> Iterator[Record]:
+    """Yield the records of a JSONL file, one line in memory at a time.
+
+    Raises:
+        InvalidParameter: unless `path` is a regular file (devices and pipes are not read).
+        InvalidRecord: on the first line that is no record.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidParameter(f"The log must be a regular file; {str(path)!r} is none. Check the path.")
+    with file.open("rb") as stream:
+        for number, line in enumerate(_lines(stream), start=1):
+            if line.strip():
+                yield parse_record(line, number)
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    number = 0
+    while line := stream.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise InvalidRecord(
+                f"Line {number}: lines must be at most {LONGEST_LINE:,} bytes. Log the largest probabilities only."
+            )
+        yield line
+
+
+def parse_record(line: str | bytes, number: int) -> Record:
+    """Read one line of a log; `number` is for the message. Nothing in a record is a path, a name of code or anything but data.
+
+    Raises:
+        InvalidRecord: unless the line is a record.
+
+    >>> parse_record('{"output": 4, "target": {"tokens": [2, 7], "probabilities": [0.5, 0.25], "tail": 0.25}}', 1).cell
+    2
+    """
+    try:
+        data = json.loads(line, parse_constant=_refuse)
+        if not isinstance(data, dict):
+            raise InvalidRecord("a record is a JSON object")
+        return _record(data)
+    except (InvalidParameter, InvalidDistribution, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise InvalidRecord(f"Line {number} is no record: {error}. See otm.audit.log for the format.") from error
+
+
+def _refuse(name: str) -> float:
+    raise InvalidRecord(f"{name} is no probability")
+
+
+def _record(data: dict[str, Any]) -> Record:
+    unknown = set(data) - {"context", "drafts", "draft", "target", "output", "accepted"}
+    if unknown or "target" not in data or "output" not in data:
+        raise InvalidRecord(f"keys are context, drafts, draft, target, output and accepted; got {sorted(data)}")
+    output: Any = data["output"]
+    drafts: Any = data.get("drafts") or []
+    if not _is_token(output) or not isinstance(drafts, list) or not all(_is_token(x) for x in drafts):
+        raise InvalidRecord("output must be a token, drafts a list of tokens (integers ≥ 0)")
+    tokens, target = _law(data["target"], "target")
+    draft = None
+    if data.get("draft") is not None:
+        listed, masses = _law(data["draft"], "draft")
+        tokens, target, draft = _together(tokens, target, listed, masses)
+    context = data.get("context", "")
+    return Record(str(context), np.asarray(drafts, dtype=np.int64), target, draft, tokens, output)
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _law(value: object, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the listed tokens `(m,)` and their probabilities with the tail's last `(m + 1,)`."""
+    tail: Any = 0.0
+    tokens: Any = None
+    part: Any = value
+    if isinstance(part, dict):
+        if set(part) - {"tokens", "probabilities", "tail"} or "tokens" not in part or "probabilities" not in part:
+            raise InvalidRecord(f"{name} in part has the keys tokens, probabilities and tail")
+        tokens, value, tail = part["tokens"], part["probabilities"], part.get("tail", 0.0)
+    if not isinstance(value, list) or not value or not all(_is_real(x) for x in [*value, tail]):
+        raise InvalidRecord(f"{name} must hold probabilities")
+    tokens = list(range(len(value))) if tokens is None else tokens
+    if not isinstance(tokens, list) or len(tokens) != len(value) or not all(_is_token(x) for x in tokens):
+        raise InvalidRecord(f"{name} must have one token for each probability")
+    if len(set(tokens)) != len(tokens):
+        raise InvalidRecord(f"the tokens of {name} must be distinct")
+    mass = np.asarray([*value, tail], dtype=np.float64)
+    if not np.isfinite(mass).all() or mass.min() < 0 or abs(mass.sum() - 1.0) > SUM_TOLERANCE_FLOAT32:
+        raise InvalidRecord(
+            f"the probabilities of {name} must be non-negative and add up to 1; they add up to {mass.sum():.9g}"
+        )
+    return np.asarray(tokens, dtype=np.int64), mass / mass.sum()
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _together(
+    tokens: NDArray[np.int64], target: NDArray[np.float64], listed: NDArray[np.int64], masses: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Bring two lists of tokens to the tokens that both hold; where one is complete, to all of the other's."""
+    if np.array_equal(tokens, listed):
+        return tokens, target, masses
+    # What one list holds and the other leaves to its tail has no ratio; unless that tail is empty, and then it is 0.
+    in_target, in_draft = set(tokens.tolist()), set(listed.tolist())
+    kept = [
+        token
+        for token in dict.fromkeys([*tokens.tolist(), *listed.tolist()])
+        if (token in in_target or target[-1] == 0.0) and (token in in_draft or masses[-1] == 0.0)
+    ]
+    aligned = []
+    for names, mass in ((tokens, target), (listed, masses)):
+        of: dict[int, float] = dict(zip(names.tolist(), mass[:-1].tolist(), strict=True))
+        part = [of.get(token, 0.0) for token in kept]
+        aligned.append(np.asarray([*part, max(0.0, 1.0 - math.fsum(part))]))
+    return np.asarray(kept, dtype=np.int64), aligned[0], aligned[1]

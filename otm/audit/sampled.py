@@ -1,0 +1,351 @@
+"""The sampled audit: any callable, any vocabulary, randomness of its own; an alarm is false with a stated, proved probability."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.audit.candidate import BatchCandidate, Candidate, CandidateFailure, as_candidate, read_batch, read_token
+from otm.audit.evidence import (
+    Interval,
+    detectable,
+    distance,
+    distance_threshold,
+    log_evidence,
+    log_excess_evidence,
+    log_mean,
+    pool,
+    proportion_interval,
+    samples_needed,
+    variation_interval,
+)
+from otm.errors import InvalidParameter
+from otm.pmf import as_pmf, check_real, check_rng
+from otm.problem import Problem
+from otm.results import is_member
+from otm.schemes import optimal_acceptance, prepare, run
+from otm.verifiers.base import Verifier
+
+SampledVerdict = Literal["not lossless", "no difference found"]
+
+MOST_CELLS = 256
+"""Largest number of cells that output counts are kept in; a larger vocabulary is pooled by q/p."""
+
+_FIRST_LOOK = 500
+_LARGEST_BATCH = 20_000
+
+# Draws a number of outputs: tokens (m,), drafts (m, k), accept flags (m,) or None.
+_Draw = Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class SampledAudit:
+    """What samples say about a verifier on one problem; `str` gives the report in Markdown.
+
+    Attributes:
+        name: of the candidate.
+        samples: how many outputs were drawn.
+        planned: how many would have been drawn had nothing been found before.
+        cells: number of cells the outputs were counted in.
+        distance: T = ½ Σ |N/n − q| over the cells.
+        threshold: what T exceeds with probability at most half of `false_alarm` for a lossless verifier.
+        log_e_value: logarithm of the evidence; it ever exceeds log(2/`false_alarm`) with at most the other half.
+        total_variation: 95 % interval of the total variation between output law and target, over the cells.
+        membership: 95 % interval of Pr(the output is among the drafts); None without drafts.
+        rule: 95 % interval of Pr(the rule accepted); None without flags.
+        optimum: α* of the problem; None without drafts.
+        detect: total variation from which on every law is found with probability at least 1 − `missed`.
+        false_alarm, missed: the error probabilities.
+    """
+
+    name: str
+    samples: int
+    planned: int
+    cells: int
+    distance: float
+    threshold: float
+    log_e_value: float
+    total_variation: Interval
+    membership: Interval | None
+    rule: Interval | None
+    optimum: float | None
+    detect: float
+    false_alarm: float
+    missed: float
+
+    def __repr__(self) -> str:
+        return f"SampledAudit({self.name!r}, {self.verdict}, samples={self.samples}, total_variation={self.total_variation})"
+
+    def __str__(self) -> str:
+        from otm.audit.report import sampled_report  # noqa: PLC0415 - the report knows the results, not the reverse
+
+        return sampled_report(self)
+
+    @property
+    def found_by(self) -> str:
+        """Which of the two tests raised the alarm: "evidence", "distance" or ""."""
+        if self.log_e_value >= math.log(2.0 / self.false_alarm):
+            return "evidence"
+        return "distance" if self.samples >= self.planned and self.distance >= self.threshold else ""
+
+    @property
+    def verdict(self) -> SampledVerdict:
+        """An alarm is false with probability at most `false_alarm`."""
+        return "not lossless" if self.found_by else "no difference found"
+
+
+def audit_sampled(
+    candidate: object,
+    problem: Problem,
+    *,
+    rng: np.random.Generator,
+    detect: float = 0.02,
+    false_alarm: float = 1e-9,
+    missed: float = 1e-3,
+) -> SampledAudit:
+    """Test whether a verifier's output has the target's law, sample by sample, with proved error probabilities.
+
+    Drafts come from the problem's law. The evidence is looked at after 500, 1,000, 2,000, … samples and the audit stops when it
+    suffices; otherwise the distance is tested at the planned number, n = ((½Σ√(q(1−q)) + √(log(2/δ)/2) + √(log(1/β)/2))/ε)².
+
+    Args:
+        candidate: a `Candidate`, a `BatchCandidate`, a function `verify(draft, target, drafts, uniforms)`, which may ignore the
+            uniforms for randomness of its own, or one of the library's verifiers (its sampler is run).
+        problem: one pair of distributions `(V,)`.
+        rng: the source of the drafts and uniforms.
+        detect: total variation ε that must not go unnoticed; beyond 256 tokens, of the laws pooled into cells of similar q/p.
+        false_alarm: probability δ at most of calling a lossless verifier lossy.
+        missed: probability β at most of not noticing a law at `detect` or more.
+
+    Returns:
+        SampledAudit.
+
+    Raises:
+        CandidateFailure: if the callable raises or returns no tokens of the vocabulary.
+        InvalidParameter: if a probability is out of range or `rng` is no generator.
+        Unsupported, ShapeMismatch: as `otm.prepare`.
+
+    Cost: n calls at most, 90,000 at four tokens and the defaults; a batched candidate gets up to 20,000 rows a call.
+    Accuracy: error probabilities hold for every sample size. Reference: docs/theory.md, "Audits"; McDiarmid 1989; Ville 1939.
+
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+    >>> trusting = BatchCandidate(lambda p, q, drafts, rng: drafts[:, 0], name="trusting")
+    >>> audit = audit_sampled(trusting, problem, rng=np.random.default_rng(0))
+    >>> audit.verdict, audit.samples < audit.planned
+    ('not lossless', True)
+    """
+    single = problem.single(purpose="A sampled audit")
+    check_rng(rng)
+    errors = _check_errors(false_alarm, missed)
+    smallest = check_real(detect, name="detect", low=0.0, high=1.0, open_low=True)
+    draw, name = _draws(candidate, single, rng)
+    cell = pool(single.draft if single.draft.ndim == 1 else single.draft.mean(axis=0), single.target, MOST_CELLS)
+    mass: NDArray[Any] = np.bincount(cell, weights=single.target)
+    planned = samples_needed(mass, detect=smallest, false_alarm=errors[0] / 2, missed=errors[1])
+    optimum = float(optimal_acceptance(single))
+    tally = _Tally(np.zeros(len(mass), dtype=np.int64))
+    looks = 1 + max(0, math.ceil(math.log2(planned / _FIRST_LOOK)))
+    until = _FIRST_LOOK
+    while True:
+        while tally.samples < min(until, planned):
+            tally.add(*draw(min(_LARGEST_BATCH, min(until, planned) - tally.samples)), cell)
+        evidence = log_mean(float(log_evidence(tally.counts, mass)), log_excess_evidence(tally.members, tally.samples, optimum))
+        if tally.samples >= planned or evidence >= math.log(2.0 / errors[0]):
+            break
+        until *= 2
+    # Which look was the last is chosen by the data: each interval is wrong with probability .05/looks at any one of them.
+    return _conclude(
+        name, tally, mass, planned=planned, evidence=evidence, optimum=optimum, errors=errors, uncertainty=0.05 / looks
+    )
+
+
+def audit_outputs(
+    outputs: object,
+    *,
+    target: object,
+    draft: object = None,
+    name: str = "outputs",
+    false_alarm: float = 1e-9,
+    missed: float = 1e-3,
+) -> SampledAudit:
+    """Test whether given output tokens of one context have the target's law: the fixed-size test.
+
+    Args:
+        outputs: tokens `(n,)`, independent, n chosen before they were looked at.
+        target: q `(V,)`.
+        draft: p `(V,)`, if known: beyond 256 tokens those of similar q/p share a cell (of similar index without it).
+        name: what to call them in the report.
+        false_alarm: probability at most of an alarm if they have the target's law.
+        missed: what `detect`, the total variation that is surely found at this n, refers to.
+
+    Returns:
+        SampledAudit without acceptances.
+
+    Raises:
+        InvalidDistribution: if target is no distribution. InvalidParameter: if outputs are no tokens of it.
+
+    Cost: O(n + V).
+
+    >>> audit = audit_outputs(np.arange(10_000) % 2, target=[0.5, 0.5])
+    >>> audit.verdict, round(audit.detect, 3)
+    ('no difference found', 0.056)
+    """
+    mass = np.asarray(as_pmf(target, name="target"), dtype=np.float64)
+    tokens = np.asarray(outputs)
+    if tokens.ndim != 1 or tokens.size == 0 or tokens.dtype.kind not in "iu" or tokens.min() < 0 or tokens.max() >= len(mass):
+        raise InvalidParameter(
+            f"outputs must be integer tokens (n,) in [0, {len(mass)}), n ≥ 1; got {tokens.dtype} of shape {tokens.shape}. "
+            "Pass the sampled tokens of one context."
+        )
+    errors = _check_errors(false_alarm, missed)
+    beside = mass if draft is None else np.asarray(as_pmf(draft, name="draft"), dtype=np.float64)
+    if mass.ndim != 1 or beside.shape != mass.shape:
+        raise InvalidParameter(
+            f"One context has one pair of laws (V,); got shapes {mass.shape} and {beside.shape}. Pass one row."
+        )
+    cell = pool(beside, mass, MOST_CELLS)
+    pooled = np.bincount(cell, weights=mass)
+    tally = _Tally(np.bincount(cell[tokens], minlength=len(pooled)))
+    return _conclude(
+        name,
+        tally,
+        pooled,
+        planned=tally.samples,
+        evidence=float(log_evidence(tally.counts, pooled)),
+        optimum=None,
+        errors=errors,
+        uncertainty=0.05,
+    )
+
+
+@dataclasses.dataclass(eq=False)
+class _Tally:
+    """Counts so far."""
+
+    counts: NDArray[np.int64]
+    members: int = 0
+    accepted: int = 0
+    flagged: bool = True
+
+    @property
+    def samples(self) -> int:
+        return int(self.counts.sum())
+
+    def add(
+        self,
+        outputs: NDArray[np.int64],
+        drafts: NDArray[np.int64],
+        flags: NDArray[np.bool_] | None,
+        cell: NDArray[np.int64],
+    ) -> None:
+        self.counts = self.counts + np.bincount(cell[outputs], minlength=len(self.counts))
+        self.members += int(np.count_nonzero(is_member(outputs, drafts)))
+        self.flagged = self.flagged and flags is not None
+        self.accepted += 0 if flags is None else int(np.count_nonzero(flags))
+
+
+def _conclude(
+    name: str,
+    tally: _Tally,
+    mass: NDArray[Any],
+    *,
+    planned: int,
+    evidence: float,
+    optimum: float | None,
+    errors: tuple[float, float],
+    uncertainty: float,
+) -> SampledAudit:
+    n = tally.samples
+
+    def interval(hits: int) -> Interval:
+        return proportion_interval(hits, n, uncertainty=uncertainty)
+
+    return SampledAudit(
+        name=name,
+        samples=n,
+        planned=planned,
+        cells=len(mass),
+        distance=distance(tally.counts, mass),
+        threshold=distance_threshold(mass, n, false_alarm=errors[0] / 2),
+        log_e_value=evidence,
+        total_variation=variation_interval(tally.counts, mass, uncertainty=uncertainty),
+        membership=None if optimum is None else interval(tally.members),
+        rule=interval(tally.accepted) if tally.flagged and optimum is not None else None,
+        optimum=optimum,
+        detect=detectable(mass, planned, false_alarm=errors[0] / 2, missed=errors[1]),
+        false_alarm=errors[0],
+        missed=errors[1],
+    )
+
+
+def _check_errors(false_alarm: float, missed: float) -> tuple[float, float]:
+    return (
+        check_real(false_alarm, name="false_alarm", low=0.0, high=0.5, open_low=True),
+        check_real(missed, name="missed", low=0.0, high=0.5, open_low=True),
+    )
+
+
+def _draws(candidate: object, problem: Problem, rng: np.random.Generator) -> tuple[_Draw, str]:
+    """Return how to draw outputs of a candidate, and its name."""
+    if isinstance(candidate, Verifier):
+        rule = prepare(candidate, problem)
+
+        def run_rule(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
+            samples = run(rule, size=size, rng=rng)
+            return samples.output, samples.drafts, samples.accepted
+
+        return run_rule, repr(candidate)
+    width = problem.law.num_uniforms(problem.num_tokens)
+
+    def drafts_of(size: int) -> NDArray[np.int64]:
+        return problem.law.draw(problem.draft, rng.random((size, width)))
+
+    if isinstance(candidate, BatchCandidate):
+        return lambda size: _run_batch(candidate, problem, drafts_of(size), rng), candidate.name
+    single = as_candidate(candidate)
+    return lambda size: _run_rows(single, problem, drafts_of(size), rng), single.name
+
+
+def _run_batch(
+    candidate: BatchCandidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
+    try:
+        answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts.copy(), rng)
+        outputs, flags = read_batch(answer, len(drafts), problem.num_tokens)
+    except CandidateFailure:
+        raise
+    except Exception as error:
+        raise CandidateFailure(f"The callable raised {type(error).__name__}: {error}.") from error
+    return outputs, drafts, flags
+
+
+def _run_rows(
+    candidate: Candidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
+    uniforms = rng.random((len(drafts), candidate.count(problem.law.k, problem.num_tokens)))
+    outputs = np.empty(len(drafts), dtype=np.int64)
+    flags = np.zeros(len(drafts), dtype=bool)
+    flagged = True
+    for row in range(len(drafts)):
+        try:
+            answer = candidate.verify(problem.draft, problem.target, drafts[row], uniforms[row])
+            token, flag = read_token(answer, problem.num_tokens)
+        except CandidateFailure as error:
+            raise CandidateFailure(f"{error} Drafts: {drafts[row].tolist()}.") from error
+        except Exception as error:
+            raise CandidateFailure(
+                f"The callable raised {type(error).__name__}: {error}. Drafts: {drafts[row].tolist()}."
+            ) from error
+        if token < 0:
+            raise CandidateFailure(
+                f"The callable must return a token in [0, {problem.num_tokens}); it returned {answer!r}. Drafts: "
+                f"{drafts[row].tolist()}."
+            )
+        outputs[row], flags[row] = token, bool(flag)
+        flagged = flagged and flag is not None
+    return outputs, drafts, flags if flagged else None

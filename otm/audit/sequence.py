@@ -1,0 +1,427 @@
+"""The sequence audit: the joint law of a block of tokens, where position, early stop and bonus token are what goes wrong.
+
+A block verifier sees γ drafted tokens with the laws along them and returns 1 to γ + 1 tokens. It is lossless when its output,
+followed by samples of the target, has the target's law over γ + 1 tokens (SpecTr, Theorem 3). On toy models all of it is
+enumerated: every drafted block with its probability, the law of the output given it by integration over the uniforms
+(`otm.audit.exact`), every completion by the target. A fault at one position is a fault at every later one, so the laws of the first
+1, 2, … tokens tell where it begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.audit.candidate import Candidate, CandidateFailure, Failed, as_candidate, outcome_of, read_block
+from otm.audit.exact import Method, Verdict, laws_of, raise_on_failures, rounding_tolerance
+from otm.audit.shrinking import BUDGET, rational_laws
+from otm.drafts.base import MAX_SEQUENCES, all_sequences
+from otm.errors import ShapeMismatch, TooLarge
+from otm.frontiers.taut_string import divergence_term
+from otm.pmf import check_count, check_real
+from otm.sequence.models import LanguageModel, TableModel, next_distribution
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class SequenceAudit:
+    """What a block verifier does on one pair of models, exactly; `str` gives the report in Markdown.
+
+    Attributes:
+        name: of the candidate.
+        context: what the block continues.
+        draft_tables, target_tables: the laws used, by what follows the context.
+        law: π over γ + 1 tokens, the output followed by samples of the target, `(V,)*(γ+1)`.
+        target_law: the target's law over γ + 1 tokens.
+        tokens_per_call: mean number of tokens in the output.
+        accepted: mean number that the verifier says it accepted; None if it does not say.
+        tolerance, error, method, cells: as for `ExactAudit`.
+    """
+
+    name: str
+    context: tuple[int, ...]
+    draft_tables: dict[tuple[int, ...], NDArray[np.float64]]
+    target_tables: dict[tuple[int, ...], NDArray[np.float64]]
+    law: NDArray[np.float64]
+    target_law: NDArray[np.float64]
+    tokens_per_call: float
+    accepted: float | None
+    tolerance: float
+    error: float
+    method: Method
+    cells: int
+
+    def __repr__(self) -> str:
+        return f"SequenceAudit({self.name!r}, {self.verdict}, total_variation={self.total_variation:.6g})"
+
+    def __str__(self) -> str:
+        from otm.audit.report import sequence_report  # noqa: PLC0415 - the report knows the results, not the reverse
+
+        return sequence_report(self)
+
+    @property
+    def num_drafts(self) -> int:
+        """γ, the number of drafted tokens."""
+        return self.law.ndim - 1
+
+    @functools.cached_property
+    def prefix_variations(self) -> tuple[float, ...]:
+        """Total variation between the laws of the first 1, 2, …, γ + 1 tokens; non-decreasing."""
+        missing = max(0.0, 1.0 - float(self.law.sum()))
+        found = []
+        for length in range(1, self.law.ndim + 1):
+            rest = tuple(range(length, self.law.ndim))
+            difference = np.abs(self.law.sum(axis=rest) - self.target_law.sum(axis=rest)).sum()
+            found.append(0.5 * (float(difference) + missing))
+        return tuple(found)
+
+    @property
+    def total_variation(self) -> float:
+        """½ Σ |π − q| over blocks of γ + 1 tokens."""
+        return self.prefix_variations[-1]
+
+    @functools.cached_property
+    def kl(self) -> float:
+        """KL(q‖π) in nats over blocks; ∞ where a block of the target never comes out."""
+        return float(divergence_term(self.target_law.reshape(-1), self.law.reshape(-1)).sum())
+
+    @property
+    def first_position(self) -> int | None:
+        """The first position, from 1, at which the law of the tokens so far is not the target's; None if there is none."""
+        for position, variation in enumerate(self.prefix_variations, start=1):
+            if variation - self.error > self.tolerance:
+                return position
+        return None
+
+    @property
+    def worst_block(self) -> tuple[int, ...]:
+        """The block whose probability is furthest from the target's."""
+        index = int(np.abs(self.law - self.target_law).argmax())
+        return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the block has the target's law, as far as rounding and `error` let it be said."""
+        if self.total_variation - self.error > self.tolerance:
+            return "not lossless"
+        return "lossless" if self.total_variation + self.error <= self.tolerance else "undecided"
+
+
+def audit_sequence(
+    candidate: object,
+    *,
+    draft: LanguageModel,
+    target: LanguageModel,
+    num_drafts: int,
+    context: Sequence[int] = (),
+    tolerance: float | None = None,
+) -> SequenceAudit:
+    """Integrate a block verifier over its uniforms and over every drafted block, and compare the joint law with the target's.
+
+    Args:
+        candidate: a function `verify(draft, target, drafts, uniforms)` or a `Candidate`, with `draft` `(γ, V)`, `target`
+            `(γ+1, V)`, `drafts` `(γ,)`, that returns 1 to γ + 1 tokens, or (tokens, number accepted); trailing −1 is padding. It
+            has γ + 1 uniforms unless the `Candidate` says otherwise.
+        draft, target: toy models, `(V,)` after any context (`otm.sequence.TableModel`). A target that ends a text repeats its
+            end-of-sequence token with certainty.
+        num_drafts: γ.
+        context: what the block continues.
+        tolerance: largest total variation that counts as rounding.
+
+    Returns:
+        SequenceAudit: verdict, joint law, TV, KL, the first position that fails, mean tokens per call.
+
+    Raises:
+        CandidateFailure: if the callable raises or returns no block. InvalidDistribution: if a model's answer is no distribution.
+        ShapeMismatch: if vocabularies differ. TooLarge: beyond four million blocks.
+
+    Cost: V^γ drafted blocks, each two calls for each box of uniforms; V^(γ+1) output blocks.
+    Reference: SpecTr, Theorem 3; docs/theory.md, "Audits".
+
+    >>> draft, target = (TableModel({c: mass for c in [(), (0,), (1,)]}) for mass in ([0.75, 0.25], [0.5, 0.5]))
+    >>> def always(p, q, drafts, uniforms):  # keeps the draft and adds a token of the target
+    ...     return [drafts[0], int(uniforms[0] >= q[1, 0])]
+    >>> audit = audit_sequence(always, draft=draft, target=target, num_drafts=1)
+    >>> audit.verdict, audit.total_variation, audit.first_position
+    ('not lossless', 0.25, 1)
+    """
+    function = as_candidate(candidate)
+    gamma = check_count(num_drafts, name="num_drafts")
+    start = tuple(int(token) for token in context)
+    target_tables = _tables(target, start, gamma, "target")
+    draft_tables = _tables(draft, start, gamma - 1, "draft")
+    num_tokens = len(target_tables[()])
+    if len(draft_tables[()]) != num_tokens:
+        raise ShapeMismatch(
+            f"draft and target must share one vocabulary; they have {len(draft_tables[()])} and {num_tokens} tokens."
+            " Pad the shorter one with zeros."
+        )
+    allowed = rounding_tolerance(num_tokens * (gamma + 1), gamma) if tolerance is None else tolerance
+    check_real(allowed, name="tolerance", low=0.0, high=1.0)
+    blocks = [tuple(row) for row in all_sequences(num_tokens, gamma).tolist()]
+    weights = np.asarray([_chain(draft_tables, block) for block in blocks])
+    live = [(block, weight) for block, weight in zip(blocks, weights, strict=True) if weight > 0]
+    values = [_block_of(function, draft_tables, target_tables, block) for block, _ in live]
+    laws, method, errors = laws_of(values, function.count(gamma, num_tokens))
+    outputs, tokens, accepted = _outputs(laws, [weight for _, weight in live], allowed)
+    law = np.zeros((num_tokens,) * (gamma + 1))
+    for output, mass in outputs.items():
+        law[output] += mass * _completions(target_tables, output, gamma + 1)
+    return SequenceAudit(
+        name=function.name,
+        context=start,
+        draft_tables=draft_tables,
+        target_tables=target_tables,
+        law=law,
+        target_law=_completions(target_tables, (), gamma + 1),
+        tokens_per_call=tokens,
+        accepted=accepted,
+        tolerance=allowed,
+        error=float(errors @ np.asarray([weight for _, weight in live])),
+        method=method,
+        cells=sum(found.cells for found in laws),
+    )
+
+
+def _tables(model: LanguageModel, start: tuple[int, ...], depth: int, name: str) -> dict[tuple[int, ...], NDArray[np.float64]]:
+    """Return the next-token distribution after every continuation of the context of at most `depth` tokens."""
+    found: dict[tuple[int, ...], NDArray[np.float64]] = {(): next_distribution(model, start, name=name)}
+    num_tokens = len(found[()])
+    if num_tokens ** (depth + 1) > MAX_SEQUENCES:
+        raise TooLarge(
+            f"The joint law is enumerated up to {MAX_SEQUENCES:,} blocks; {num_tokens} tokens and {depth} drafts have "
+            f"{num_tokens ** (depth + 1):,}. Use smaller toy models: faults show on two or three tokens."
+        )
+    for length in range(1, depth + 1):
+        for path in itertools.product(range(num_tokens), repeat=length):
+            found[path] = next_distribution(model, (*start, *path), name=name)
+    return found
+
+
+def _chain(tables: dict[tuple[int, ...], NDArray[np.float64]], block: tuple[int, ...]) -> float:
+    return math.prod(float(tables[block[:i]][token]) for i, token in enumerate(block))
+
+
+def _completions(
+    tables: dict[tuple[int, ...], NDArray[np.float64]], output: tuple[int, ...], length: int
+) -> NDArray[np.float64]:
+    """Return the law of samples of the target after `output`, up to `length` tokens in all."""
+    if len(output) == length:
+        return np.ones(())
+    mass = tables[output]
+    return np.stack([mass[x] * _completions(tables, (*output, x), length) for x in range(len(mass))])
+
+
+def _block_of(
+    candidate: Candidate,
+    draft_tables: dict[tuple[int, ...], NDArray[np.float64]],
+    target_tables: dict[tuple[int, ...], NDArray[np.float64]],
+    block: tuple[int, ...],
+) -> Callable[[NDArray[Any]], Any]:
+    """Return the candidate on this drafted block as a function of its uniforms."""
+    gamma = len(block)
+    draft = np.stack([draft_tables[block[:i]] for i in range(gamma)])
+    target = np.stack([target_tables[block[:i]] for i in range(gamma + 1)])
+    drafts = np.asarray(block, dtype=np.int64)
+
+    def value(uniforms: NDArray[Any]) -> Any:
+        def run() -> tuple[tuple[int, ...], int | None]:
+            answer = candidate.verify(draft.copy(), target.copy(), drafts.copy(), uniforms)
+            return read_block(answer, target.shape[1], gamma + 1)
+
+        return outcome_of(run)
+
+    return value
+
+
+def _outputs(
+    laws: Sequence[Any], weights: Sequence[float], tolerance: float
+) -> tuple[dict[tuple[int, ...], float], float, float | None]:
+    """Return the law of the output, its mean length, and the mean number accepted (None without counts)."""
+    outputs: dict[tuple[int, ...], float] = {}
+    failures: dict[str, list[float]] = {}
+    tokens, accepted, counted = [], [], True
+    for law, weight in zip(laws, weights, strict=True):
+        for outcome, volume in law.mass.items():
+            if isinstance(outcome, Failed):
+                failures.setdefault(outcome.message, []).append(weight * volume)
+                continue
+            output, count = outcome
+            outputs[output] = outputs.get(output, 0.0) + weight * volume
+            tokens.append(weight * volume * len(output))
+            counted = counted and count is not None
+            accepted.append(weight * volume * (count or 0))
+    raise_on_failures(failures, tolerance, "these models")
+    return outputs, math.fsum(tokens), math.fsum(accepted) if counted else None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class SequenceBatteryAudit:
+    """The audits of a block verifier on the standard toy models, and the smallest failing one; `str` gives the report.
+
+    Attributes:
+        name: of the candidate.
+        audits: one for each pair of toy models and number of drafts, by label.
+        counterexample: the audit of the smallest models found on which it fails; None if it fails nowhere.
+    """
+
+    name: str
+    audits: dict[str, SequenceAudit]
+    counterexample: SequenceAudit | None
+
+    def __repr__(self) -> str:
+        return f"SequenceBatteryAudit({self.name!r}, {self.verdict}, {len(self.audits)} pairs of models)"
+
+    def __str__(self) -> str:
+        from otm.audit.report import sequence_battery_report  # noqa: PLC0415 - the report knows the results, not the reverse
+
+        return sequence_battery_report(self)
+
+    @property
+    def failed(self) -> dict[str, SequenceAudit]:
+        """The pairs of models on which the joint law is not the target's."""
+        return {label: audit for label, audit in self.audits.items() if audit.verdict == "not lossless"}
+
+    @property
+    def worst(self) -> SequenceAudit:
+        """The audit with the largest total variation."""
+        return max(self.audits.values(), key=lambda audit: audit.total_variation)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Not lossless if any pair is; lossless if all are."""
+        verdicts = {audit.verdict for audit in self.audits.values()}
+        if "not lossless" in verdicts:
+            return "not lossless"
+        return "undecided" if "undecided" in verdicts else "lossless"
+
+
+def audit_sequence_battery(
+    candidate: object, *, num_drafts: Sequence[int] = (1, 2), tolerance: float | None = None
+) -> SequenceBatteryAudit:
+    """Audit a block verifier exactly on the standard toy models; the call for whoever has a function and no models.
+
+    Args:
+        candidate: as for `audit_sequence`.
+        num_drafts: the block lengths γ to audit.
+        tolerance: as for `audit_sequence`.
+
+    Returns:
+        SequenceBatteryAudit: the verdict over all, and if one fails a minimal counterexample.
+
+    Raises:
+        As `audit_sequence`.
+
+    Cost: five exact audits per block length with V ≤ 3, and up to 300 small ones for the counterexample.
+
+    >>> audit_sequence_battery(lambda p, q, drafts, uniforms: [drafts[0]], num_drafts=[1]).verdict  # trusts the draft
+    'not lossless'
+    """
+    lengths = [check_count(gamma, name="num_drafts") for gamma in num_drafts]
+    audits = {
+        f"{name}, γ = {gamma}": audit_sequence(candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
+        for gamma in lengths
+        for name, (p, q) in standard_models(gamma).items()
+    }
+    battery = SequenceBatteryAudit(name=next(iter(audits.values())).name, audits=audits, counterexample=None)
+    if battery.verdict != "not lossless":
+        return battery
+    found = shrink_sequence(candidate, num_drafts=lengths, tolerance=tolerance)
+    smallest = min(battery.failed.values(), key=lambda audit: (audit.num_drafts, audit.law.size, -audit.total_variation))
+    return dataclasses.replace(battery, counterexample=smallest if found is None else found)
+
+
+def shrink_sequence(
+    candidate: object, *, num_drafts: Sequence[int] = (1, 2), tolerance: float | None = None, budget: int = BUDGET
+) -> SequenceAudit | None:
+    """Return the audit of the smallest toy models on which a block verifier is not lossless, or None if none is found.
+
+    Tried in order: fewest drafts, then fewest tokens; the same laws at every position, then laws that depend on the position or on
+    the token before; then the denominators of the probabilities.
+
+    Args:
+        candidate, tolerance: as for `audit_sequence`.
+        num_drafts: the block lengths γ to try.
+        budget: how many pairs of models are tried at most.
+
+    Returns:
+        SequenceAudit or None.
+
+    >>> found = shrink_sequence(lambda p, q, drafts, uniforms: [drafts[0]], num_drafts=[1])
+    >>> found.num_drafts, found.total_variation
+    (1, 1.0)
+    """
+    lengths = sorted(check_count(gamma, name="num_drafts") for gamma in num_drafts)
+    for gamma, (p, q) in itertools.islice(_small_models(lengths), check_count(budget, name="budget")):
+        try:
+            audit = audit_sequence(candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
+        except CandidateFailure:
+            continue
+        if audit.verdict == "not lossless":
+            return audit
+    return None
+
+
+def standard_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
+    """Return the standard toy pairs (draft, target), complete for blocks of γ drafts, by name."""
+    swap = ([2 / 3, 1 / 3], [1 / 3, 2 / 3])
+    rows = ([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]], [[0.2, 0.3, 0.5], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]])
+    zeros = ([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]], [[0.0, 0.25, 0.75], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
+
+    def pair(p: Callable[[tuple[int, ...]], Any], q: Callable[[tuple[int, ...]], Any], num_tokens: int) -> Any:
+        return table_model(p, num_tokens, gamma), table_model(q, num_tokens, gamma)
+
+    return {
+        "same at every position": pair(lambda c: swap[0], lambda c: swap[1], 2),
+        "equal models": pair(lambda c: rows[0][_last(c)], lambda c: rows[0][_last(c)], 3),
+        "after the token before": pair(lambda c: rows[0][_last(c)], lambda c: rows[1][_last(c)], 3),
+        "by position": pair(lambda c: rows[0][len(c) % 3], lambda c: rows[1][len(c) % 3], 3),
+        "zeros": pair(lambda c: zeros[0][_last(c)], lambda c: zeros[1][_last(c)], 3),
+    }
+
+
+def _last(context: tuple[int, ...]) -> int:
+    return context[-1] if context else 0
+
+
+def table_model(law: Callable[[tuple[int, ...]], Any], num_tokens: int, depth: int) -> TableModel:
+    """Return a model with `law(context)` after every context of at most `depth` tokens.
+
+    >>> table_model(lambda context: [0.5, 0.5], 2, 1).next([1])
+    array([0.5, 0.5])
+    """
+    contexts = [path for length in range(depth + 1) for path in itertools.product(range(num_tokens), repeat=length)]
+    return TableModel({context: law(context) for context in contexts})
+
+
+def _small_models(lengths: Sequence[int]) -> Iterator[tuple[int, tuple[TableModel, TableModel]]]:
+    """Yield (γ, (draft, target)), smallest first."""
+    for gamma, num_tokens in itertools.product(lengths, (2, 3)):
+        laws = [law for d in range(1, 5 if num_tokens == 2 else 4) for law, _ in rational_laws(num_tokens, d)]
+        for p, q in sorted(itertools.product(laws, laws), key=_denominators):
+            same = (table_model(lambda c, law=law: law, num_tokens, gamma) for law in (p, q))  # type: ignore[misc]
+            yield gamma, tuple(same)  # type: ignore[misc]
+        few = [law for d in range(1, 3) for law, _ in rational_laws(num_tokens, d)]
+        if num_tokens == 2:
+            for p0, p1, q0, q1 in itertools.product(few, repeat=4):
+                yield gamma, (_by_position(p0, p1, gamma), _by_position(q0, q1, gamma))
+                yield gamma, (_by_token(p0, p1, gamma), _by_token(q0, q1, gamma))
+
+
+def _denominators(pair: tuple[NDArray[Any], NDArray[Any]]) -> tuple[float, ...]:
+    """Order pairs by their smallest positive probability: the reciprocal of the denominator, near enough."""
+    return tuple(sorted(-float(law[law > 0].min()) for law in pair))[::-1]
+
+
+def _by_position(first: NDArray[Any], later: NDArray[Any], gamma: int) -> TableModel:
+    return table_model(lambda context: later if context else first, 2, gamma)
+
+
+def _by_token(after_zero: NDArray[Any], after_one: NDArray[Any], gamma: int) -> TableModel:
+    return table_model(lambda context: after_one if context and context[-1] else after_zero, 2, gamma)

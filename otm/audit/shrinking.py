@@ -1,0 +1,156 @@
+"""Minimal counterexamples: the smallest problem on which a verifier is lossy, searched from below.
+
+Problems are tried in order of size: drafts, tokens and common denominator of the probabilities together, then fewest drafts and
+tokens. The first on which the exact audit says "not lossless" is minimal in that order, which no reduction of a large failing
+instance could promise. Drafts are in descending order of probability, since renaming tokens makes no other problem. Where the
+budget ends before one is found, a failing standard instance is reduced instead: tokens are dropped and probabilities rounded to
+small denominators while it keeps failing. Problems on which the callable raises are passed over: it may have been written for other
+shapes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.audit.candidate import CandidateFailure
+from otm.audit.exact import ExactAudit, audit_exactly
+from otm.audit.instances import standard_problems
+from otm.drafts import IID, Law, Product
+from otm.errors import InvalidDistribution, InvalidParameter
+from otm.pmf import check_count, normalise
+from otm.problem import Problem
+
+BUDGET = 300
+
+_LARGEST_DENOMINATOR = {2: 8, 3: 6, 4: 4, 5: 3}
+"""By number of tokens: beyond, a level holds more problems than the budget."""
+
+_LARGEST_ROUNDING = 32
+
+
+def shrink(
+    candidate: object, *, law: Law | None = None, tolerance: float | None = None, budget: int = BUDGET
+) -> ExactAudit | None:
+    """Return the audit of the smallest problem on which a verifier is not lossless, or None if none is found.
+
+    Args:
+        candidate: as for `audit_exactly`.
+        law: the kind of drafts; up to `law.k` of them are tried. `otm.IID(1)` unless given.
+        tolerance: as for `audit_exactly`.
+        budget: how many problems are tried at most.
+
+    Returns:
+        ExactAudit on the first failing problem in order of k + V + denominator, then k + V; or on a reduced standard instance; or
+        None.
+
+    Raises:
+        InvalidParameter: if the candidate is no callable, or budget < 1.
+
+    Cost: at most `budget` exact audits with V ≤ 5, and some dozens for a reduction.
+
+    >>> found = shrink(lambda p, q, drafts, uniforms: int(drafts[0]))  # trusts the draft
+    >>> found.problem.draft, found.problem.target, found.total_variation
+    (array([1., 0.]), array([0., 1.]), 1.0)
+    """
+    kind = IID(1) if law is None else law
+    left = check_count(budget, name="budget")
+    for problem in itertools.islice(small_problems(kind), left):
+        audit = _failing(candidate, problem, tolerance)
+        if audit is not None:
+            return audit
+    for k in range(1, kind.k + 1):
+        for _, problem in sorted(standard_problems(kind.with_k(k)), key=lambda named: named[1].num_tokens):
+            audit = _failing(candidate, problem, tolerance)
+            if audit is not None:
+                return _reduce(candidate, audit, tolerance)
+    return None
+
+
+def _failing(candidate: object, problem: Problem, tolerance: float | None) -> ExactAudit | None:
+    """Return the audit of a problem on which the candidate is not lossless, else None."""
+    try:
+        audit = audit_exactly(candidate, problem, tolerance=tolerance)
+    except CandidateFailure:
+        return None
+    return audit if audit.verdict == "not lossless" else None
+
+
+def _reduce(candidate: object, audit: ExactAudit, tolerance: float | None) -> ExactAudit:
+    """Drop tokens, then round to the smallest denominator, while the audit keeps failing."""
+    dropped: ExactAudit | None = audit
+    while dropped is not None:
+        audit = dropped
+        fewer = (_failing(candidate, problem, tolerance) for problem in _without_a_token(audit.problem))
+        dropped = next((found for found in fewer if found is not None), None)
+    for denominator in range(1, _LARGEST_ROUNDING + 1):
+        law = audit.problem.law
+        draft, target = (_rounded(mass, denominator) for mass in (audit.problem.draft, audit.problem.target))
+        found = _failing(candidate, Problem(draft=draft, target=target, law=law), tolerance)
+        if found is not None:
+            return found
+    return audit
+
+
+def _without_a_token(problem: Problem) -> Iterator[Problem]:
+    for token in range(problem.num_tokens):
+        draft, target = (np.delete(mass, token, axis=-1) for mass in (problem.draft, problem.target))
+        try:
+            yield Problem(draft=normalise(draft), target=normalise(target), law=problem.law)
+        except InvalidParameter:  # more drafts than tokens
+            return
+        except InvalidDistribution:  # no mass left
+            continue
+
+
+def _rounded(mass: NDArray[Any], denominator: int) -> NDArray[Any]:
+    """Round to multiples of 1/denominator, by largest remainders."""
+    if mass.ndim > 1:
+        return np.stack([_rounded(row, denominator) for row in mass])
+    parts = np.floor(mass * denominator + 1e-9)
+    missing = round(denominator - parts.sum())
+    parts[np.argsort(parts - mass * denominator, kind="stable")[:missing]] += 1
+    return parts / denominator
+
+
+def small_problems(law: Law) -> Iterator[Problem]:
+    """Yield problems with at most `law.k` drafts, smallest first."""
+    sizes = [
+        (k, num_tokens, denominator)
+        for k in range(1, law.k + 1)
+        for num_tokens, largest in _LARGEST_DENOMINATOR.items()
+        for denominator in range(1, largest + 1)
+    ]
+    for k, num_tokens, denominator in sorted(sizes, key=lambda size: (sum(size), size[0] + size[1], size)):
+        for draft, target in pairs_with_denominator(num_tokens, denominator):
+            try:
+                rows = np.stack([np.roll(draft, i) for i in range(k)]) if isinstance(law, Product) else draft
+                yield Problem(draft=rows, target=target, law=law.with_k(k))
+            except InvalidParameter:  # more drafts than tokens
+                break
+
+
+def pairs_with_denominator(num_tokens: int, denominator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yield pairs of rational distributions, the first descending, whose larger common denominator is `denominator`."""
+    laws = [law for d in range(1, denominator + 1) for law in rational_laws(num_tokens, d)]
+    descending = [(law, of_law) for law, of_law in laws if (np.diff(law) <= 0).all()]
+    for (p, of_p), (q, of_q) in itertools.product(descending, laws):
+        if max(of_p, of_q) == denominator:
+            yield p, q
+
+
+def rational_laws(num_tokens: int, denominator: int) -> list[tuple[NDArray[Any], int]]:
+    """Return the distributions with this least common denominator, with it."""
+    found = []
+    for bars in itertools.combinations(range(denominator + num_tokens - 1), num_tokens - 1):
+        ends = [-1, *bars, denominator + num_tokens - 1]
+        parts = [Fraction(b - a - 1, denominator) for a, b in itertools.pairwise(ends)]
+        if math.lcm(*(part.denominator for part in parts)) == denominator:
+            found.append((np.array([float(part) for part in parts]), denominator))
+    return found

@@ -1,0 +1,76 @@
+"""Decoders in order of merit, each beside the best that any verification of its drafts could do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from otm.errors import Unsupported
+from otm.sequence.best_step import best_step
+from otm.sequence.decoder import Decoder
+from otm.sequence.enumeration import step_law
+from otm.sequence.expected import expected_step
+from otm.sequence.models import LanguageModel
+
+
+@dataclasses.dataclass(frozen=True)
+class RankedDecoder:
+    """A decoder beside the best that could be done with its drafts.
+
+    Attributes:
+        decoder: the decoder.
+        num_drafts: drafted vertices per step.
+        block_efficiency: its expected number of tokens per target call.
+        best: the certified upper bound for its drafts.
+    """
+
+    decoder: Decoder
+    num_drafts: int
+    block_efficiency: float
+    best: float
+
+    @property
+    def loss(self) -> float:
+        """Tokens per call that a better verification of the same drafts could win."""
+        return self.best - self.block_efficiency
+
+
+def rank_decoders(
+    decoders: Sequence[Decoder], *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
+) -> list[RankedDecoder]:
+    """Return decoders in descending order of block efficiency, each beside the best that its drafts allow.
+
+    Compare decoders that draft equally many tokens: then block efficiency ranks drafting and verification together, and `loss` is
+    what verification alone leaves on the table.
+
+    Args and errors: as `best_step`, for each decoder.
+
+    Raises:
+        Unsupported: for a lossy decoder, to which the bound does not apply.
+
+    Cost: one `best_step` and one exact law for each decoder.
+
+    >>> from otm.sequence import BlockVerification, SpeculativeSampling, ZerothOrder
+    >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
+    >>> ranked = rank_decoders([SpeculativeSampling(2), BlockVerification(2)], draft=draft, target=target, context=[])
+    >>> [(type(row.decoder).__name__, round(row.block_efficiency, 6), round(row.loss, 6)) for row in ranked]
+    [('BlockVerification', 2.222222, 0.0), ('SpeculativeSampling', 2.111111, 0.111111)]
+    """
+    rows = []
+    for decoder in decoders:
+        if not decoder.lossless:
+            raise Unsupported(
+                f"Only lossless decoders have the best lossless step as their bound; {decoder!r} is lossy. Weigh its block "
+                "efficiency against otm.sequence.divergence_by_position."
+            )
+        best = best_step(decoder, draft=draft, target=target, context=context)
+        efficiency = _efficiency(decoder, draft, target, context)
+        rows.append(RankedDecoder(decoder, decoder.shape.num_nodes, efficiency, best.upper))
+    return sorted(rows, key=lambda row: -row.block_efficiency)
+
+
+def _efficiency(decoder: Decoder, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> float:
+    try:
+        return expected_step(decoder, draft=draft, target=target, context=context).block_efficiency
+    except Unsupported:  # a decoder of one's own
+        return step_law(decoder, draft=draft, target=target, context=context).block_efficiency

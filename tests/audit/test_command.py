@@ -1,0 +1,111 @@
+"""The command line: exit statuses and reports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otm.__main__ import main
+
+KERNELS = """
+import numpy as np
+
+def maximal(p, q, drafts, uniforms):
+    x = int(drafts[0])
+    if uniforms[0] * p[x] < q[x]:
+        return x, True
+    r = np.maximum(q - p, 0)
+    return int(np.searchsorted(np.cumsum(r) / r.sum(), uniforms[1], side="right")), False
+
+def trusting(p, q, drafts, uniforms):
+    return int(drafts[0])
+
+def own_randomness(p, q, drafts, rng):
+    return rng.choice(len(q), p=q, size=len(drafts))
+
+def slanted(p, q, drafts, uniforms):
+    return int(uniforms[0] < uniforms[1])
+
+def broken(p, q, drafts, uniforms):
+    raise RuntimeError("out of memory")
+
+def one_token(p, q, drafts, uniforms):
+    return [int(np.searchsorted(np.cumsum(q[0]), uniforms[0], side="right"))]
+"""
+PAIR = ["--draft", "3/4,1/4", "--target", "0.5,0.5"]
+
+
+@pytest.fixture(autouse=True)
+def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "audited_kernels.py").write_text(KERNELS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["audited_kernels:maximal"], 0, "lossless"),
+        (["audited_kernels:maximal", *PAIR], 0, "3/4"),
+        (["audited_kernels:trusting"], 1, "### Minimal counterexample"),
+        (["audited_kernels:slanted", *PAIR], 2, "undecided"),
+        (["audited_kernels:one_token", "--mode", "sequence", "--drafts", "1"], 0, "pairs of toy models"),
+        (["audited_kernels:trusting", "--mode", "sampled", *PAIR], 1, "evidence"),
+        (["audited_kernels:own_randomness", "--mode", "sampled", "--batched", "--detect", "0.1"], 0, "no difference found"),
+        (["otm:KSeq", *PAIR, "--drafts", "2"], 0, "`KSeq(gamma=None)`"),
+        (["otm:SpecHub", "--law", "greedy", "--drafts", "2"], 0, "standard instances"),
+        (["otm:Lenience", *PAIR], 1, "not lossless"),
+    ],
+)
+def test_reports_and_statuses(arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *arguments]) == status
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["audited_kernels:broken"], "RuntimeError: out of memory"),
+        (["audited_kernels:absent"], "cannot be found"),
+        (["absent_module:verify"], "cannot be found"),
+        (["audited_kernels"], "module:function"),
+        ([], "module:function"),
+        (["audited_kernels:maximal", "--draft", "1/2,1/2"], "go together"),
+        (["audited_kernels:maximal", "--draft", "1/2,1/4", "--target", "1/2,1/2"], "must sum to 1"),
+        (["audited_kernels:maximal", "--uniforms", "two"], "--uniforms"),
+        (["audited_kernels:maximal", *PAIR, "--drafts", "1", "2"], "one number of drafts"),
+        (["audited_kernels:maximal", "--drafts", "0"], "at least 1"),
+        (["--log", "absent.jsonl"], "regular file"),
+        (["audited_kernels:maximal", "--log", "x"], "got both"),
+    ],
+)
+def test_what_cannot_be_carried_out(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["audit", "a:b", "--draft", "x"], ["audit", "a:b", "--draft", "1/0"], ["judge"], []])
+def test_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+
+
+def test_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [json.dumps({"output": i % 2, "target": [0.5, 0.5]}) for i in range(100)]
+    (tmp_path / "fair.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert main(["audit", "--log", "fair.jsonl"]) == 0
+    (tmp_path / "stuck.jsonl").write_text("\n".join(lines[:1] * 100), encoding="utf-8")
+    assert main(["audit", "--log", "stuck.jsonl"]) == 1
+    assert "not lossless" in capsys.readouterr().out
+
+
+def test_as_a_module(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "otm", "audit", "audited_kernels:trusting", *PAIR]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("## `audited_kernels:trusting`: not lossless")

@@ -1,0 +1,373 @@
+"""SpecTr's Theorem 3 for every decoder, by enumeration: output followed by target samples has the target's law, to 1e-12.
+
+Every drafted tree and every verdict is enumerated, on models of which each context has a distribution of its own, with zeros, ties,
+point masses, equal and disjoint conditionals. Trees too many for that (V^n > 256, in the corner all independent drafts) are done by
+deferred decisions, which `test_expected.py` holds against the enumeration. A broken variant of each decoder must be noticed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+from otm.sequence import (
+    DECODERS,
+    BlockVerification,
+    Decoder,
+    DraftSelection,
+    DraftTree,
+    Ersd,
+    Gsd,
+    PrefixTree,
+    SpeculativeSampling,
+    Step,
+    TraversalVerification,
+    TreeShape,
+    TreeVerification,
+    expected_step,
+    step_law,
+)
+from otm.sequence.block_verification import next_weight, pass_probability, prefix_weights
+from otm.sequence.decoder import Conditionals
+from otm.sequence.source import Source
+from otm.sequence.vertex_decoder import children_of, descend
+from tests import mutants
+from tests.sequence.toys import CORNER, IID, SIZES, bias, decoders, num_trees, random_models, smooth_models
+
+MODELS = 208
+BLOCKS = 16
+MOST_TREES = 256
+
+# A completed law is a sum of non-negative products of at most 2·(n + L + 1) probabilities, n ≤ 9 and L ≤ 3, each right to a few
+# units in the last place, and of total 1: its error is below 26·8·2⁻⁵³ = 3e-14.
+ROUNDING = 1e-12
+# A race's joint law of drafts and winner is a quadrature with an error of 1.2e-12·q(y) per entry; there are at most V!/(V − k)! ≤ 6
+# draft sequences per winner, the rows are divided by their sums, and a path has at most three races: 2·3·6·1.2e-12 < 5e-11.
+QUADRATURE = 5e-11
+
+
+def tolerance(decoder: Decoder) -> float:
+    return QUADRATURE if isinstance(decoder, Ersd) else ROUNDING
+
+
+def toy(index: int) -> tuple[Any, Any, list[Decoder], int]:
+    rng = np.random.default_rng([5, index])
+    size = SIZES[index % len(SIZES)]
+    draft, target = random_models(size.num_tokens, size.length, rng)
+    return draft, target, decoders(size, index, rng), size.num_tokens
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_decoder_is_lossless(block: int) -> None:
+    for index in range(block, MODELS, BLOCKS):
+        draft, target, instances, num_tokens = toy(index)
+        for decoder in instances:
+            assert decoder.lossless
+            enumerable = num_trees(decoder, num_tokens) <= MOST_TREES
+            found = bias(decoder, draft, target, step=step_law if enumerable else expected_step)
+            assert found <= tolerance(decoder), (index, decoder)
+
+
+def test_the_walk_covers_what_it_claims() -> None:
+    walked = [toy(index) for index in range(MODELS)]
+    assert MODELS >= 200
+    assert {type(decoder) for _, _, instances, _ in walked for decoder in instances} == set(DECODERS)
+    enumerated = [
+        decoder
+        for _, _, instances, num_tokens in walked
+        for decoder in instances
+        if num_trees(decoder, num_tokens) <= MOST_TREES
+    ]
+    for cls in DECODERS:
+        assert sum(isinstance(decoder, cls) for decoder in enumerated) >= 150, cls
+    verifiers = {d.verifier for d in enumerated if isinstance(d, DraftSelection | PrefixTree | TreeVerification)}
+    assert len(verifiers) >= 8
+    assert {(s.num_tokens, s.length, s.width) for s in SIZES} >= {
+        (v, n, k) for v in (2, 3) for n in (1, 2, 3) for k in (1, 2, 3)
+    }
+
+
+CORNER_TREE = TreeShape.sequences(CORNER.width, CORNER.length)
+CORNER_DECODERS: list[Decoder] = [  # three sequences of three tokens; distinct siblings leave 3!·3⁶ = 4,374 drafted trees
+    Gsd(CORNER_TREE),
+    TraversalVerification(CORNER_TREE),
+    Ersd(CORNER_TREE),
+    TreeVerification(CORNER_TREE, otm.WithoutReplacement(1), otm.Naive()),
+    TreeVerification(CORNER_TREE, otm.Greedy(1), otm.GreedyOptimal()),
+]
+
+
+@pytest.mark.parametrize("index", range(5))
+class TestTheCorner:
+    """V = L = K = 3 on five models: all trees for one decoder each, chains and deferred decisions for all."""
+
+    def models(self, index: int) -> tuple[Any, Any]:
+        return random_models(CORNER.num_tokens, CORNER.length, np.random.default_rng([6, index]))
+
+    def test_enumerated(self, index: int) -> None:
+        draft, target = self.models(index)
+        for decoder in (CORNER_DECODERS[index], SpeculativeSampling(3), BlockVerification(3)):
+            assert bias(decoder, draft, target, step=step_law) <= tolerance(decoder), decoder
+
+    def test_deferred(self, index: int) -> None:
+        draft, target = self.models(index)
+        full = TreeShape.prefix_tree((3, 3, 3))
+        instances = [
+            *(DraftSelection(3, 3, verifier) for verifier in (otm.KSeq(), otm.RecursiveRejection(), otm.Optimal(), otm.Otm())),
+            *(TreeVerification(CORNER_TREE, IID, verifier) for verifier in (otm.Naive(), otm.NaiveTree())),
+            PrefixTree((3, 2, 1)),
+            *(cls(tree) for cls in (Gsd, TraversalVerification, Ersd) for tree in (CORNER_TREE, full)),
+            TraversalVerification(full, IID),
+        ]
+        for decoder in instances:
+            assert bias(decoder, draft, target, step=expected_step) <= tolerance(decoder), decoder
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("verifier", [otm.KSeq(), otm.RecursiveRejection()], ids=repr)
+    def test_independent_drafts_enumerated(self, index: int, verifier: otm.Verifier) -> None:
+        draft, target = self.models(index)
+        decoder = DraftSelection(CORNER.width, CORNER.length, verifier)  # 3⁹ trees
+        law = step_law(decoder, draft=draft, target=target, context=[])
+        assert bias(decoder, draft, target, step=lambda *_, **__: law) <= ROUNDING
+
+
+# --- broken variants ----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class OffByOne(SpeculativeSampling):
+    """Judges each draft by the target's distribution of the position before."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        shifted = {c: target(c[:-1] if c else c) for c in tree.contexts() if c is not None}
+        return super().verify(tree, shifted.__getitem__, source)
+
+
+@dataclasses.dataclass(frozen=True)
+class BonusAfterRejection(SpeculativeSampling):
+    """Replaces a rejected draft by a sample from the target instead of from the residual."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        one = super().verify(tree, target, source)
+        if one.stopped != "rejected":
+            return one
+        kept = one.tokens[: one.accepted]
+        return dataclasses.replace(one, tokens=(*kept, source.choose(target((*tree.context, *kept)))))
+
+
+@dataclasses.dataclass(frozen=True)
+class EveryoneSurvives(DraftSelection):
+    """Feeds the verifier the next tokens of all sequences, also of those that have already disagreed with the output."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        below, context, survivors = children_of(tree.shape), tree.context, []
+        agreeing, level = [0], list(below[0])
+        while True:
+            rule = source.rule(self.verifier, tree.draft[context], target(context), otm.IID(len(level)))
+            token, _ = source.verify(rule, tree.tokens[level])
+            context = (*context, token)
+            agreeing = [v for v in level if int(tree.tokens[v]) == token and int(tree.shape.parents[v - 1]) in agreeing]
+            if not agreeing:
+                return Step(context[len(tree.context) :], len(survivors), "rejected", tuple(survivors))
+            survivors.append(tuple(agreeing))
+            level = [child for vertex in level for child in below[vertex]]
+            if not level:
+                bonus = source.choose(target(context))
+                return Step((*context, bonus)[len(tree.context) :], len(survivors), "end_of_draft", tuple(survivors))
+
+
+@dataclasses.dataclass(frozen=True)
+class LeavesAsDrafts(PrefixTree):
+    """SpecTr's Algorithm 5 read literally: one draft per leaf, though leaves share prefixes ("The prefix-tree trap")."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        below = children_of(tree.shape)
+
+        def leaves(vertex: int) -> int:
+            return sum(map(leaves, below[vertex])) if below[vertex] else 1
+
+        def output(vertices: list[int], context: Any, proposals: np.ndarray) -> int:
+            counts = [leaves(child) for vertex in vertices for child in below[vertex]]
+            drafts = np.repeat(proposals, counts)
+            return source.verify(
+                source.rule(self.verifier, tree.draft[context], target(context), otm.IID(len(drafts))), drafts
+            )[0]
+
+        return descend(tree, target, source, output)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplacedDrafts(Gsd):
+    """Draws without replacement, verifies as if drafts were independent."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        return TreeVerification(self.tree, IID, otm.RecursiveRejection()).verify(tree, target, source)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReusedRace(Ersd):
+    """Decides every vertex on the clocks of the root's race."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        return descend(tree, target, source, lambda vertices, context, _: source.winner(target(context), tree.races[0]))
+
+
+@dataclasses.dataclass(frozen=True)
+class WrongLevel(BlockVerification):
+    """Tests each prefix with the weight of the next longer one."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        return _block(tree, target, source, test=lambda weights, i: weights[i + 1], residual=lambda weights, i: weights[i])
+
+
+@dataclasses.dataclass(frozen=True)
+class UnweightedResidual(BlockVerification):
+    """Draws the replacement from (q − p)₊, the residual of token-level verification, not from (w·q − p)₊."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        return _block(tree, target, source, test=lambda weights, i: weights[i], residual=lambda weights, i: 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class FaithfulBlock(BlockVerification):
+    """The control: the same lines without a mistake."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        return _block(tree, target, source, test=lambda weights, i: weights[i], residual=lambda weights, i: weights[i])
+
+
+def _block(
+    tree: DraftTree, target: Conditionals, source: Source, *, test: Callable[..., float], residual: Callable[..., float]
+) -> Step:
+    drafted = tuple(tree.tokens[1:].tolist())
+    length, contexts = len(drafted), [drafted[:i] for i in range(len(drafted) + 1)]
+    weights = prefix_weights(tree, target, contexts)
+
+    def excess(weight: float, i: int) -> np.ndarray:
+        return np.maximum(weight * target(contexts[i]) - tree.draft[contexts[i]], 0.0)
+
+    kept, after = length, target(contexts[length])
+    if not source.accept(weights[length]):
+        for i in reversed(range(length)):
+            weight = test(weights, i) if i else 1.0
+            if source.accept(pass_probability(float(excess(weight, i).sum()), weight)):
+                kept, after = i, excess(residual(weights, i), i)
+                break
+        after = after if after.sum() > 0 else target(contexts[kept])
+    return Step((*drafted[:kept], source.choose(after)), kept, "rejected" if kept < length else "end_of_draft")
+
+
+@dataclasses.dataclass(frozen=True)
+class Traversal(TraversalVerification):
+    """Traversal verification written as a loop; subclasses get one thing wrong each."""
+
+    update_weight = True
+    remove_sibling = True
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        below = children_of(tree.shape)
+
+        def walk(vertex: int, context: tuple[int, ...], w: float) -> tuple[tuple[int, ...], np.ndarray] | None:
+            q, p = target(context), tree.draft.get(context)
+            for child in below[vertex]:
+                x = int(tree.tokens[child])
+                if x < 0:
+                    break
+                found = walk(child, (*context, x), next_weight(w, p, q, x))
+                if found is not None:
+                    return found
+                excess = np.maximum(w * q - p, 0.0)
+                z = excess.sum()
+                q = excess / z if z > 0 else q
+                w = pass_probability(z, w) if self.update_weight else w
+                if self.remove_sibling:
+                    p = np.where(np.arange(len(p)) == x, 0.0, p)
+                    p = p / p.sum() if p.sum() > 0 else p
+            return (context, q) if source.accept(w) else None
+
+        found = walk(0, (), 1.0)
+        context, q = found if found is not None else ((), target(()))
+        return Step((*context, source.choose(q)), len(context), "rejected")
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightNotUpdated(Traversal):
+    """Forgets that rejections below a vertex were evidence against it."""
+
+    update_weight = False
+
+
+@dataclasses.dataclass(frozen=True)
+class SiblingStays(Traversal):
+    """Verifies a child as if its elder siblings could have been drawn again."""
+
+    remove_sibling = False
+
+
+TREE = TreeShape([0, 0, 1, 1])
+BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what it should have been)
+    SpeculativeSampling: [(OffByOne(2), SpeculativeSampling(2)), (BonusAfterRejection(2), SpeculativeSampling(2))],
+    DraftSelection: [(EveryoneSurvives(2, 2), DraftSelection(2, 2))],
+    PrefixTree: [
+        (LeavesAsDrafts((1, 2), otm.RecursiveRejection()), PrefixTree((1, 2), otm.RecursiveRejection())),
+        (LeavesAsDrafts((1, 2)), PrefixTree((1, 2))),
+    ],
+    TreeVerification: [
+        (TreeVerification(TREE, IID, mutants.NoRenormalisation()), TreeVerification(TREE, IID, mutants.Faithful())),
+        (TreeVerification(TREE, IID, mutants.ReusedUniform()), TreeVerification(TREE, IID, otm.RecursiveRejection())),
+        (TreeVerification(TREE, IID, mutants.ClippedKSeq()), TreeVerification(TREE, IID, otm.KSeq())),
+    ],
+    Gsd: [(ReplacedDrafts(TREE), Gsd(TREE))],
+    Ersd: [(ReusedRace(TREE), Ersd(TREE))],
+    BlockVerification: [(WrongLevel(3), FaithfulBlock(3)), (UnweightedResidual(3), FaithfulBlock(3))],
+    TraversalVerification: [(WeightNotUpdated(TREE), Traversal(TREE)), (SiblingStays(TREE), Traversal(TREE))],
+}
+
+
+@pytest.mark.parametrize("cls", DECODERS, ids=lambda cls: cls.__name__)
+def test_broken_variants_are_noticed(cls: type[Decoder]) -> None:
+    """By a total variation of 1e-3 on one of four models at least, nine orders above the tolerance; the control by nothing."""
+    models = [smooth_models(3, 3, seed) for seed in range(4)]
+    for broken, control in BROKEN[cls]:
+        assert isinstance(broken, cls)
+        assert max(bias(broken, *pair, step=step_law) for pair in models) > 1e-3, broken
+        assert max(bias(control, *pair, step=step_law) for pair in models) <= tolerance(control), control
+
+
+def test_the_prefix_tree_trap_costs_what_the_theory_says() -> None:
+    # One token, leaves (X₁, X₁): the output is (1/4, 5/24, 13/24) where the target is (1/4, 1/4, 1/2).
+    draft = otm.sequence.ZerothOrder([3 / 4, 1 / 8, 1 / 8])
+    target = otm.sequence.ZerothOrder([1 / 4, 1 / 4, 1 / 2])
+    trap = LeavesAsDrafts((1, 2), otm.RecursiveRejection())
+    law = otm.sequence.completed_law(
+        step_law(trap, draft=draft, target=target, context=[]), target=target, context=[], length=1
+    )
+    np.testing.assert_allclose(law, [1 / 4, 5 / 24, 13 / 24], atol=1e-15)
+
+
+def test_dropping_a_survivor_by_the_rule_is_lossless_but_wasteful() -> None:
+    """docs/theory.md, "Verify level by level": fewer survivors, the same law."""
+
+    @dataclasses.dataclass(frozen=True)
+    class FirstSurvivorOnly(DraftSelection):
+        def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+            below, context, current, survivors = children_of(tree.shape), tree.context, [0], []
+            while children := [child for vertex in current for child in below[vertex]]:
+                rule = source.rule(self.verifier, tree.draft[context], target(context), otm.IID(len(children)))
+                token, _ = source.verify(rule, tree.tokens[children])
+                context = (*context, token)
+                current = [child for child in children if int(tree.tokens[child]) == token][:1]
+                if not current:
+                    return Step(context[len(tree.context) :], len(survivors), "rejected")
+                survivors.append(current[0])
+            return Step((*context, source.choose(target(context)))[len(tree.context) :], len(survivors), "end_of_draft")
+
+    draft, target = smooth_models(2, 3, 0)
+    assert bias(FirstSurvivorOnly(3, 2), draft, target, step=step_law) <= ROUNDING
+    fewer = step_law(FirstSurvivorOnly(3, 2), draft=draft, target=target, context=[]).block_efficiency
+    assert fewer < step_law(DraftSelection(3, 2), draft=draft, target=target, context=[]).block_efficiency - 1e-3

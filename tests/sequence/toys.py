@@ -1,0 +1,181 @@
+"""Toy models with every irregularity, and the decoders that fit a size: what the tests of this directory walk through."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+import otm
+from otm.sequence import (
+    BlockVerification,
+    Decoder,
+    DraftSelection,
+    Ersd,
+    Gsd,
+    PrefixTree,
+    SpeculativeSampling,
+    TableModel,
+    TraversalVerification,
+    TreeShape,
+    TreeVerification,
+    Uniforms,
+)
+
+IID, DISTINCT = otm.IID(1), otm.WithoutReplacement(1)
+
+
+def random_row(num_tokens: int, rng: np.random.Generator) -> np.ndarray:
+    """A distribution: smooth, with zeros and ties, a point mass or uniform."""
+    kind = rng.choice(["smooth", "smooth", "peaked", "ties", "point", "uniform"])
+    if kind in ("smooth", "peaked"):
+        return rng.dirichlet(np.full(num_tokens, 1.0 if kind == "smooth" else 0.3))
+    if kind == "point":
+        return np.eye(num_tokens)[rng.integers(num_tokens)]
+    weights = np.ones(num_tokens) if kind == "uniform" else rng.integers(0, 3, num_tokens) + 0.0
+    return weights / weights.sum() if weights.sum() else np.full(num_tokens, 1 / num_tokens)
+
+
+def random_pair_of_rows(num_tokens: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draft and target of one context: unrelated, equal, or with disjoint supports."""
+    draft, target = random_row(num_tokens, rng), random_row(num_tokens, rng)
+    relation = rng.choice(["unrelated", "unrelated", "unrelated", "equal", "disjoint"])
+    if relation == "equal":
+        return draft, draft
+    if relation == "disjoint" and num_tokens > 1:
+        cut = rng.integers(1, num_tokens)
+        left, right = np.zeros(num_tokens), np.zeros(num_tokens)
+        left[:cut], right[cut:] = random_row(cut, rng), random_row(num_tokens - cut, rng)
+        return (left, right) if rng.random() < 0.5 else (right, left)
+    return draft, target
+
+
+def random_models(num_tokens: int, depth: int, rng: np.random.Generator) -> tuple[TableModel, TableModel]:
+    """A draft and a target with a distribution of its own for every context of up to `depth` tokens."""
+    contexts = [c for length in range(depth + 1) for c in itertools.product(range(num_tokens), repeat=length)]
+    rows = {context: random_pair_of_rows(num_tokens, rng) for context in contexts}
+    return TableModel({c: pair[0] for c, pair in rows.items()}), TableModel({c: pair[1] for c, pair in rows.items()})
+
+
+def smooth_models(num_tokens: int, depth: int, seed: int) -> tuple[TableModel, TableModel]:
+    """The same without irregularities: positive masses, unrelated, so that every mistake shows."""
+    rng = np.random.default_rng(seed)
+    contexts = [c for length in range(depth + 1) for c in itertools.product(range(num_tokens), repeat=length)]
+    draft, target = (TableModel({c: rng.dirichlet(np.ones(num_tokens)) for c in contexts}) for _ in range(2))
+    return draft, target
+
+
+def random_tree(depth: int, width: int, num_nodes: int, rng: np.random.Generator) -> TreeShape:
+    """A tree within these limits, grown vertex by vertex."""
+    parents: list[int] = []
+    levels, counts = [0], [0]
+    for _ in range(num_nodes):
+        open_vertices = [v for v in range(len(levels)) if levels[v] < depth and counts[v] < width]
+        if not open_vertices:
+            break
+        parent = int(rng.choice(open_vertices))
+        counts[parent] += 1
+        parents.append(parent)
+        levels.append(levels[parent] + 1)
+        counts.append(0)
+    return TreeShape(parents)
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """V tokens, L levels, K drafts per vertex."""
+
+    num_tokens: int
+    length: int
+    width: int
+
+
+SIZES = [Size(*size) for size in itertools.product((1, 2, 3), repeat=3) if size[0] > 1 or size[1] == size[2]]
+CORNER = Size(3, 3, 3)
+
+ONE_DRAFT = [otm.Maximal(), otm.RecursiveRejection(), otm.Optimal(), otm.Naive(), otm.Otm(), otm.SelectThenReject()]
+INDEPENDENT = [
+    otm.KSeq(),
+    otm.RecursiveRejection(),
+    otm.Optimal(),
+    otm.Otm(),
+    otm.Naive(),
+    otm.NaiveTree(),
+    otm.KSeq(gamma=32.0),  # lossless for any number of drafts here, and not γ*
+    otm.SelectThenReject(),
+    otm.Optimal(bins=4),
+]
+ANY_LAW: list[tuple[otm.Law, otm.Verifier]] = [
+    (IID, otm.RecursiveRejection()),
+    (DISTINCT, otm.Naive()),
+    (otm.Greedy(1), otm.GreedyOptimal()),
+    (otm.Deterministic(1), otm.Naive()),
+    (DISTINCT, otm.Otm()),
+    (IID, otm.Optimal()),
+    (DISTINCT, otm.RecursiveRejection()),
+    (otm.Greedy(1), otm.Otm()),
+]
+
+
+def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
+    """One instance of every registered decoder, traversal with both laws; verifiers and shapes change with the index."""
+    length, narrow = size.length, min(size.width, size.num_tokens)
+    tree = random_tree(length, narrow, 5 if size.num_tokens < 3 else 4, rng)
+    law, verifier = ANY_LAW[index % len(ANY_LAW)]
+    factors = (1,) * length
+    while sum(np.cumprod(factors)) < size.width + length - 1:  # about as many vertices as there are in the other trees
+        factors = tuple(int(f) for f in rng.integers(1, size.width + 1, length))
+        factors = factors if sum(np.cumprod(factors)) <= 8 else (1,) * length
+    return [
+        SpeculativeSampling(length, ONE_DRAFT[index % len(ONE_DRAFT)]),
+        DraftSelection(size.width, length, INDEPENDENT[index % len(INDEPENDENT)]),
+        PrefixTree(factors, INDEPENDENT[(index + 4) % len(INDEPENDENT)]),
+        TreeVerification(tree, law, verifier),
+        Gsd(tree),
+        Ersd(tree),
+        BlockVerification(length),
+        TraversalVerification(tree),
+        TraversalVerification(tree, IID),
+    ]
+
+
+def num_trees(decoder: Decoder, num_tokens: int) -> int:
+    """An upper bound on the number of drafted trees: V^n."""
+    return int(num_tokens**decoder.shape.num_nodes)
+
+
+def outcomes_of(law: otm.sequence.StepLaw) -> dict[tuple[tuple[int, ...], int], float]:
+    """A step's law by (tokens, accepted)."""
+    rows = zip(law.tokens.tolist(), law.accepted.tolist(), law.mass.tolist(), strict=True)
+    return {(tuple(t for t in tokens if t >= 0), accepted): mass for tokens, accepted, mass in rows}
+
+
+def distance(law: otm.sequence.StepLaw, other: otm.sequence.StepLaw) -> float:
+    """Largest difference of any outcome's mass."""
+    left, right = outcomes_of(law), outcomes_of(other)
+    return max(abs(left.get(key, 0.0) - right.get(key, 0.0)) for key in left | right)
+
+
+def bias(decoder: Decoder, draft: TableModel, target: TableModel, *, step: Callable[..., object]) -> float:
+    """Total variation between the output, completed by target samples, and the target's law."""
+    length = decoder.shape.depth + 1
+    found = step(decoder, draft=draft, target=target, context=[])
+    law = getattr(found, "law", found)
+    completed = otm.sequence.completed_law(law, target=target, context=[], length=length)
+    return float(0.5 * np.abs(completed - otm.sequence.sequence_law(target, [], length)).sum())
+
+
+class Remembering(Uniforms):
+    """Executes as `Uniforms` does, but prepares a rule once per pair of distributions: preparation is not random."""
+
+    def __init__(self, rng: np.random.Generator, rules: dict[object, otm.Conditional]) -> None:
+        super().__init__(rng)
+        self._rules = rules
+
+    def rule(self, verifier: otm.Verifier, draft: np.ndarray, target: np.ndarray, law: otm.Law) -> otm.Conditional:
+        key = (verifier, law, draft.tobytes(), target.tobytes())
+        if key not in self._rules:
+            self._rules[key] = super().rule(verifier, draft, target, law)
+        return self._rules[key]
