@@ -34,7 +34,7 @@ $(STAMPS)/figures: $(STAMPS)/venv pyproject.toml
 	touch $@
 
 $(STAMPS)/test: $(STAMPS)/figures
-	$(PIP) --editable . --group analysis --group test --group lint
+	$(PIP) --editable . --group analysis --group cluster --group hub --group spread --group test --group lint
 	touch $@
 
 $(STAMPS)/lint: $(STAMPS)/figures

@@ -11,6 +11,8 @@ from analysis.commands.compare import compare
 from analysis.commands.decode import decode
 from analysis.commands.experiment import experiment
 from analysis.commands.latency import latency
+from analysis.commands.measure import measure
+from analysis.commands.merge import merge
 from analysis.commands.report import report
 from analysis.commands.train import train
 from analysis.errors import AnalysisError
@@ -21,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (compare, decode, experiment, latency, report, train, capture):
+for command in (compare, measure, merge, report, decode, experiment, latency, train, capture):
     app.command()(command)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import platform
 import sys
 import sysconfig
@@ -209,9 +208,3 @@ def _characters_by_source(documents: list[Document]) -> dict[str, int]:
         source = document.source.split(":")[0]
         totals[source] = totals.get(source, 0) + len(document.text)
     return dict(sorted(totals.items(), key=lambda item: -item[1]))
-
-
-def write_provenance(corpus: Corpus, path: Path) -> None:
-    """Write where the corpus came from, with its digest, as JSON."""
-    record = dict(corpus.provenance) | {"sha256": corpus.digest, "documents": len(corpus.documents)}
-    path.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -86,6 +86,7 @@ from otm.schemes import (
     prepare,
     sample,
 )
+from otm.table import AcceptanceTable, TableColumn, acceptance_table, table_columns
 from otm.verifiers import (
     VERIFIERS,
     Conditional,
@@ -118,6 +119,7 @@ __all__ = [
     "IID",
     "LAWS",
     "VERIFIERS",
+    "AcceptanceTable",
     "BatchedOptimalRule",
     "Bracket",
     "Comparison",
@@ -163,6 +165,7 @@ __all__ = [
     "Shared",
     "SolverFailure",
     "SpecHub",
+    "TableColumn",
     "TooLarge",
     "TopTokens",
     "TransportProgram",
@@ -172,6 +175,7 @@ __all__ = [
     "WithoutReplacement",
     "acceptance",
     "acceptance_curve",
+    "acceptance_table",
     "audit",
     "bernoulli",
     "certify_exactly",
@@ -220,6 +224,7 @@ __all__ = [
     "spectr_minimum_upper",
     "spectr_upper",
     "support_limit_upper",
+    "table_columns",
     "top_tokens",
     "total_variation",
     "tunstall_explored_upper",

@@ -1,4 +1,4 @@
-"""What `otm.acceptance_table` computes, in groups that share work: one sort, one recursion, one walk over the likely tokens.
+"""What `otm.table` computes, in groups that share work: one sort, one recursion, one walk over the likely tokens.
 
 Every group takes both distributions of a chunk of rows, `(..., V)` in float64, and returns values `(...)` by stem and k. The
 formulas are those of the verifiers, bounds and divergences themselves, which the tests compare them with; what is shared here is

@@ -26,7 +26,7 @@ def total_variation(*, draft: object, target: object) -> Array:
     0.25
     """
     p, q = _pair(draft, target)
-    return as_scalar_or_array(by_rows(lambda p, q: (0.5 * total(abs(p - q)))[None], p, q)[0])
+    return as_scalar_or_array(by_rows(lambda p, q: _at_most_one(0.5 * total(abs(p - q)))[None], p, q)[0])
 
 
 def kl_divergence(*, draft: object, target: object) -> Array:
@@ -92,4 +92,10 @@ def _harmonic(p: Array, q: Array) -> Array:
     xp = namespace(p, q)
     p, q = xp.astype(p, xp.float64), xp.astype(q, xp.float64)
     with quiet():
-        return 0.5 * total(xp.where(p + q > 0, (p - q) ** 2 / (p + q), xp.zeros_like(p)))
+        terms = xp.where(p + q > 0, (p - q) ** 2 / (p + q), xp.zeros_like(p))
+        return _at_most_one(0.5 * total(terms))
+
+
+def _at_most_one(distance: Array) -> Array:
+    """Cut off rounding: masses that sum to 1 + 2u on disjoint supports are 1 + 2u apart."""
+    return namespace(distance).clip(distance, None, 1.0)

@@ -60,10 +60,18 @@ def test_harmonic_mean_distance(pair: tuple[np.ndarray, np.ndarray]) -> None:
     wanted = 1 - sum((2 * a * b / (a + b) for a, b in zip(p, q, strict=True) if a + b), exact.Fraction(0))
     value = otm.harmonic_mean_distance(draft=pair[0], target=pair[1])
     assert abs(value - float(wanted)) <= rounding(len(p), 1)
-    assert 0 <= value <= 1 + rounding(len(p), 1)
+    assert 0 <= value <= 1
     # Cauchy–Schwarz: (Σ|p − q|)² ≤ Σ (p − q)²/(p + q) · Σ (p + q), that is TV² ≤ d; and |p − q| ≤ p + q gives d ≤ TV.
     distance = otm.total_variation(draft=pair[0], target=pair[1])
     assert distance**2 - rounding(len(p), 1) <= value <= distance + rounding(len(p), 1)
+
+
+@pytest.mark.parametrize("distance", [otm.total_variation, otm.harmonic_mean_distance])
+def test_disjoint_laws_are_no_further_apart_than_one(distance) -> None:
+    # Rounding must not leak out: 0.8 + 0.2 + 2·0.5, halved, may be 1 + 2u.
+    for p, q in (([0.5, 0.5, 0, 0, 0], [0, 0, 0, 0.8, 0.2]), ([0.6, 0.3, 0.1, 0, 0], [0, 0, 0, 0.7, 0.3])):
+        assert distance(draft=p, target=q) <= 1.0
+        assert distance(draft=p, target=q) == pytest.approx(1.0, abs=1e-15)
 
 
 def test_symmetry_and_its_absence() -> None:

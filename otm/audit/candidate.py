@@ -126,6 +126,8 @@ def steps_of(verifier: Verifier, problem: Problem) -> Candidate:
         InvalidParameter: for a rule with shared randomness, whose drafts and output come from the same numbers; see `audit_steps`.
         Unsupported, ShapeMismatch: as `otm.prepare`.
 
+    Cost: one preparation of the rule; a call runs it on one row.
+
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> steps_of(otm.Maximal(), problem).verify(problem.draft, problem.target, np.array([0]), np.array([0.7, 0.5]))
     (1, False)
@@ -230,5 +232,5 @@ def outcome_of(function: Callable[[], Any]) -> Any:
             return function()
     except CandidateFailure as error:
         return Failed(str(error))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an exit must not end the audit with its own status
         return Failed(f"The callable raised {type(error).__name__}: {error}.")

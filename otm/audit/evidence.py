@@ -61,6 +61,17 @@ def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, mis
 
     n = ((½ Σ √(q(1−q)) + √(log(1/δ)/2) + √(log(1/β)/2)) / ε)².
 
+    Args:
+        mass: q, the target `(V,)`.
+        detect: ε in (0, 1], the total variation not to miss.
+        false_alarm: δ, probability at most that a lossless verifier is called lossy.
+        missed: β, probability at most that a law at ε or beyond is not.
+
+    Returns:
+        n, rounded up.
+
+    Cost: O(V). Reference: McDiarmid 1989; docs/theory.md, "Audits".
+
     >>> samples_needed(np.array([0.5, 0.5]), detect=0.02, false_alarm=1e-9, missed=1e-3)
     77769
     """

@@ -22,7 +22,7 @@ from scipy.stats import beta
 
 from otm.audit.candidate import NO_TOKEN, Candidate, CandidateFailure, Failed, as_candidate, outcome_of, read_token
 from otm.audit.probing import probe
-from otm.audit.tracing import MOST_SLANTED, Integral, integrate
+from otm.audit.tracing import MOST_WORK, MOST_SLANTED, Integral, integrate
 from otm.drafts.base import enumerate_drafts
 from otm.frontiers.taut_string import divergence_term
 from otm.pmf import check_real
@@ -36,6 +36,7 @@ Method = Literal["kernel", "traced", "probed"]
 
 _FALSE_ALARM = 1e-9
 _LEAST_SLANTED = 32
+_LEAST_WORK = 2_000
 _QUADRATURE = 1e-10
 """Races integrate their joint law numerically, with errors below 2e-12 per entry."""
 
@@ -184,6 +185,8 @@ def audit_steps(verifier: Verifier, problem: Problem, *, tolerance: float | None
     Raises:
         Unsupported, ShapeMismatch: as `otm.prepare`.
 
+    Cost: as a traced `audit_exactly`, over the uniforms of drafting and verification together.
+
     >>> audit_steps(otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))).verdict
     'lossless'
     """
@@ -221,6 +224,16 @@ def rounding_tolerance(num_tokens: int, k: int, *, unit_roundoff: float = 2.0**-
     (V + 2)u; k stages multiply what reaches them. Masses add up to 1, so the total variation is a small multiple of (V + k)u; 32
     leaves room for steps like softmax and renormalisation inside the candidate.
 
+    Args:
+        num_tokens: V.
+        k: number of drafts.
+        unit_roundoff: u of the candidate's arithmetic, 2⁻²⁴ for float32.
+
+    Returns:
+        32 (V + min(k, 64) + 8) u.
+
+    Cost: O(1).
+
     >>> rounding_tolerance(4, 2) < 1e-13
     True
     """
@@ -240,9 +253,10 @@ def laws_of(
 ) -> tuple[list[_Law], Method, NDArray[np.float64]]:
     """Return the law of each function of `num_uniforms` uniforms and its error: traced if all traces are complete, else probed."""
     traced: list[Integral] = []
-    budget = max(_LEAST_SLANTED, MOST_SLANTED // len(functions))
+    slanted = max(_LEAST_SLANTED, MOST_SLANTED // len(functions))
+    work = max(_LEAST_WORK, MOST_WORK // len(functions))
     for function in functions:
-        integral = integrate(function, num_uniforms, most_slanted=budget)
+        integral = integrate(function, num_uniforms, most_slanted=slanted, most_work=work)
         if integral is None:
             break
         traced.append(integral)

@@ -124,7 +124,7 @@ class LogAudit:
 
 
 def audit_log(path: str | Path, *, law: Law | None = None, false_alarm: float = 1e-9) -> LogAudit:
-    """Test whether the outputs in a log have the laws that their records give.
+    r"""Test whether the outputs in a log have the laws that their records give.
 
     Args:
         path: a JSONL file; the format is at the head of `otm.audit.log`. Read line by line, in constant memory.
@@ -139,6 +139,13 @@ def audit_log(path: str | Path, *, law: Law | None = None, false_alarm: float = 
         InvalidParameter: if the file is none, or empty.
 
     Cost: O(V log V) per record. Reference: docs/theory.md, "Audits"; Ville 1939; Azuma 1967.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "outputs.jsonl")
+    ...     _ = path.write_text('{"output": 1, "target": [0.5, 0.5]}\n' * 80)
+    ...     audit_log(path).verdict  # eighty times the same of two equally likely tokens
+    'not lossless'
     """
     return audit_records(read_log(path), name=Path(path).name, law=law, false_alarm=false_alarm)
 
@@ -158,6 +165,8 @@ def audit_records(
 
     Raises:
         InvalidParameter: if there is no record, or false_alarm is out of range.
+
+    Cost: O(V log V) per record, in constant memory. Reference: docs/theory.md, "Audits".
 
     >>> line = '{"output": 1, "target": [0.5, 0.5]}'
     >>> audit_records([parse_record(line, 1)] * 80).verdict  # eighty times the same of two equally likely tokens
@@ -292,11 +301,26 @@ def _by_favourite(record: Record) -> NDArray[np.int64]:
 
 
 def read_log(path: str | Path) -> Iterator[Record]:
-    """Yield the records of a JSONL file, one line in memory at a time.
+    r"""Yield the records of a JSONL file, one line in memory at a time.
+
+    Args:
+        path: the file; empty lines are passed over.
+
+    Yields:
+        Record, in order.
 
     Raises:
         InvalidParameter: unless `path` is a regular file (devices and pipes are not read).
         InvalidRecord: on the first line that is no record.
+
+    Cost: one `parse_record` per line.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "outputs.jsonl")
+    ...     _ = path.write_text('{"output": 1, "target": [0.5, 0.5]}\n')
+    ...     [record.output for record in read_log(path)]
+    [1]
     """
     file = Path(path)
     if not file.is_file():
@@ -319,10 +343,19 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_record(line: str | bytes, number: int) -> Record:
-    """Read one line of a log; `number` is for the message. Nothing in a record is a path, a name of code or anything but data.
+    """Read one line of a log. Nothing in a record is a path, a name of code or anything but data.
+
+    Args:
+        line: JSON, as text or UTF-8.
+        number: of the line, for the message.
+
+    Returns:
+        Record.
 
     Raises:
         InvalidRecord: unless the line is a record.
+
+    Cost: O(V), or O(tokens listed).
 
     >>> parse_record('{"output": 4, "target": {"tokens": [2, 7], "probabilities": [0.5, 0.25], "tail": 0.25}}', 1).cell
     2

@@ -24,7 +24,7 @@ from otm.audit.evidence import (
     samples_needed,
     variation_interval,
 )
-from otm.errors import InvalidParameter
+from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import as_pmf, check_real, check_rng
 from otm.problem import Problem
 from otm.results import is_member
@@ -36,6 +36,10 @@ SampledVerdict = Literal["not lossless", "no difference found"]
 MOST_CELLS = 256
 """Largest number of cells that output counts are kept in; a larger vocabulary is pooled by q/p."""
 
+MOST_SAMPLES = 10**10
+"""Largest plan that is begun: months of calls."""
+
+_LEAST_ERROR, _LEAST_DETECT = 1e-100, 1e-100
 _FIRST_LOOK = 500
 _LARGEST_BATCH = 20_000
 
@@ -128,6 +132,7 @@ def audit_sampled(
     Raises:
         CandidateFailure: if the callable raises or returns no tokens of the vocabulary.
         InvalidParameter: if a probability is out of range or `rng` is no generator.
+        TooLarge: if n exceeds ten billion.
         Unsupported, ShapeMismatch: as `otm.prepare`.
 
     Cost: n calls at most, 90,000 at four tokens and the defaults; a batched candidate gets up to 20,000 rows a call.
@@ -142,11 +147,16 @@ def audit_sampled(
     single = problem.single(purpose="A sampled audit")
     check_rng(rng)
     errors = _check_errors(false_alarm, missed)
-    smallest = check_real(detect, name="detect", low=0.0, high=1.0, open_low=True)
+    smallest = check_real(detect, name="detect", low=_LEAST_DETECT, high=1.0)
     draw, name = _draws(candidate, single, rng)
     cell = pool(single.draft if single.draft.ndim == 1 else single.draft.mean(axis=0), single.target, MOST_CELLS)
     mass: NDArray[Any] = np.bincount(cell, weights=single.target)
     planned = samples_needed(mass, detect=smallest, false_alarm=errors[0] / 2, missed=errors[1])
+    if planned > MOST_SAMPLES:
+        raise TooLarge(
+            f"A sampled audit draws at most {MOST_SAMPLES:,} outputs; detect={smallest:g} needs {planned:,}. Ask for a larger "
+            "total variation, or call audit_exactly on a small problem."
+        )
     optimum = float(optimal_acceptance(single))
     tally = _Tally(np.zeros(len(mass), dtype=np.int64))
     looks = 1 + max(0, math.ceil(math.log2(planned / _FIRST_LOOK)))
@@ -285,8 +295,8 @@ def _conclude(
 
 def _check_errors(false_alarm: float, missed: float) -> tuple[float, float]:
     return (
-        check_real(false_alarm, name="false_alarm", low=0.0, high=0.5, open_low=True),
-        check_real(missed, name="missed", low=0.0, high=0.5, open_low=True),
+        check_real(false_alarm, name="false_alarm", low=_LEAST_ERROR, high=0.5),
+        check_real(missed, name="missed", low=_LEAST_ERROR, high=0.5),
     )
 
 
@@ -319,7 +329,7 @@ def _run_batch(
         outputs, flags = read_batch(answer, len(drafts), problem.num_tokens)
     except CandidateFailure:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CandidateFailure(f"The callable raised {type(error).__name__}: {error}.") from error
     return outputs, drafts, flags
 
@@ -333,11 +343,11 @@ def _run_rows(
     flagged = True
     for row in range(len(drafts)):
         try:
-            answer = candidate.verify(problem.draft, problem.target, drafts[row], uniforms[row])
+            answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts[row].copy(), uniforms[row])
             token, flag = read_token(answer, problem.num_tokens)
         except CandidateFailure as error:
             raise CandidateFailure(f"{error} Drafts: {drafts[row].tolist()}.") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise CandidateFailure(
                 f"The callable raised {type(error).__name__}: {error}. Drafts: {drafts[row].tolist()}."
             ) from error

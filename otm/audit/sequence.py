@@ -353,6 +353,11 @@ def shrink_sequence(
     Returns:
         SequenceAudit or None.
 
+    Raises:
+        InvalidParameter: if the candidate is no callable, a length is below 1, or budget < 1.
+
+    Cost: at most `budget` audits on two or three tokens.
+
     >>> found = shrink_sequence(lambda p, q, drafts, uniforms: [drafts[0]], num_drafts=[1])
     >>> found.num_drafts, found.total_variation
     (1, 1.0)
@@ -392,6 +397,19 @@ def _last(context: tuple[int, ...]) -> int:
 
 def table_model(law: Callable[[tuple[int, ...]], Any], num_tokens: int, depth: int) -> TableModel:
     """Return a model with `law(context)` after every context of at most `depth` tokens.
+
+    Args:
+        law: the next-token distribution `(V,)` after a context, a tuple of tokens.
+        num_tokens: V.
+        depth: length of the longest context.
+
+    Returns:
+        TableModel.
+
+    Raises:
+        InvalidDistribution: if `law` returns something else.
+
+    Cost: (V^{depth+1} − 1)/(V − 1) calls of `law`.
 
     >>> table_model(lambda context: [0.5, 0.5], 2, 1).next([1])
     array([0.5, 0.5])

@@ -32,16 +32,21 @@ from numpy.typing import NDArray
 MOST_SLANTED = 1_500
 """How many boxes are halved along slanted boundaries, over all functions of an audit, before what is undecided stays so."""
 
-_MOST_CELLS = 200_000
+MOST_WORK = 40_000
+"""How many boxes are visited or set aside, over all functions of an audit: ``int(u * 2**32)`` has no end."""
+
 _NO_VOLUME = 1e-30
 
-_CHECKS = 8
+_CHECKS = 32
 
 _SPLITS_PER_RUN = 400
 _LEAST_WIDTH = 2.0**-50
 
 Evaluation = Callable[[Sequence[float]], float]
 Bounds = Callable[[], tuple[float, float]]
+
+_UNKNOWN = math.nan, math.nan
+"""Bounds of what may be NaN on the box, or anything at all: no comparison with it is decided."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,8 +113,12 @@ class Number:
         self.run, self.axes, self.value, self.bounds, self.monotone = run, axes, value, bounds, monotone
 
     def __repr__(self) -> str:
+        self.run.escaped = True  # digits are a way to read the number, too
         low, high = self.bounds()
         return f"Number({low:.6g}..{high:.6g})"
+
+    def __format__(self, specification: str) -> str:
+        return format(float(self), specification)
 
     # Comparisons: everything the law of the output depends on.
     def __lt__(self, other: Any) -> Any:
@@ -207,12 +216,11 @@ class Number:
 
     def __floor__(self) -> int:
         """Round down."""
-        floor = math.floor(self.value(self.run.middle))
-        while self < float(floor):
-            floor -= 1
-        while self >= float(floor + 1):
-            floor += 1
-        return floor
+        # A box that was split goes on elsewhere than at its old middle: begin again there, not one integer further.
+        while True:
+            floor = math.floor(self.value(self.run.middle))
+            if not self < float(floor) and not self >= float(floor + 1):
+                return floor
 
     def floor(self) -> float:
         """Round down, as `numpy.floor` does."""
@@ -235,20 +243,25 @@ class Uniforms(np.ndarray[Any, Any]):
 
 
 def integrate(
-    function: Callable[[NDArray[Any]], Hashable], num_uniforms: int, *, most_slanted: int = MOST_SLANTED
+    function: Callable[[NDArray[Any]], Hashable],
+    num_uniforms: int,
+    *,
+    most_slanted: int = MOST_SLANTED,
+    most_work: int = MOST_WORK,
 ) -> Integral | None:
     """Return the law of `function(uniforms)` by running it on boxes of uniforms, or None if the trace is incomplete.
 
     Args:
         function: takes uniforms `(num_uniforms,)`, an object array of `Number` or a float64 array, and returns a hashable value.
         num_uniforms: n.
-        most_slanted: budget of runs that compare uniforms with each other; others are finitely many, and cells are capped.
+        most_slanted: budget of runs that compare uniforms with each other.
+        most_work: budget of boxes in all, those counted that a run sets aside for later.
 
     Returns:
         Integral, or None if the function converted a uniform to a plain number, raised, or gave another value on plain floats from
         the same box.
 
-    Cost: two runs per box and 8 more. Accuracy: each boundary is exact to the last bit of the float that the code compares, 2^-53
+    Cost: two runs per box and 32 more. Accuracy: each boundary is exact to the last bit of the float that the code compares, 2^-53
     per box.
     """
     everything = ([0.0] * num_uniforms, [1.0] * num_uniforms)
@@ -257,13 +270,14 @@ def integrate(
     masses: dict[Hashable, list[float]] = {}
     undecided: list[float] = []
     leaves: list[tuple[list[float], list[float], Hashable]] = []
-    cells = slanted = 0
-    while waiting and slanted < most_slanted and cells < _MOST_CELLS:
+    cells = slanted = work = 0
+    while waiting and slanted < most_slanted and work < most_work:
         run = _Run(*heapq.heappop(waiting)[2])
         value = _execute(function, run)
         if run.escaped:
             return None
         cells += 1
+        work += 1 + len(run.pending)
         slanted += run.slanted
         for low, high in run.pending:
             size = math.prod(b - a for a, b in zip(low, high, strict=True))
@@ -329,6 +343,8 @@ def _unary(child: Number, function: Callable[[float], Any]) -> Number:
 
     def bounds() -> tuple[float, float]:
         first, last = (apply(x) for x in child.bounds())
+        if math.isnan(first) or math.isnan(last):
+            return _UNKNOWN
         return (first, last) if first <= last else (last, first)
 
     return Number(child.run, child.axes, lambda point: apply(child.value(point)), bounds, child.monotone)
@@ -341,7 +357,8 @@ def _binary(left: Any, right: Any, function: Callable[[float, float], float]) ->
 
         def bounds() -> tuple[float, float]:
             corners = [function(a, b) for a in one.bounds() for b in other.bounds()]
-            return min(corners), max(corners)
+            # ∞ − ∞ or 0·∞ at a corner: min and max would depend on the order.
+            return _UNKNOWN if any(map(math.isnan, corners)) else (min(corners), max(corners))
 
         def value(point: Sequence[float]) -> float:
             return function(one.value(point), other.value(point))
@@ -350,6 +367,8 @@ def _binary(left: Any, right: Any, function: Callable[[float, float], float]) ->
     constant = _as_float(right if isinstance(left, Number) else left)
     if constant is None:
         return NotImplemented
+    if math.isnan(constant):
+        return constant
     if isinstance(left, Number):
         return _unary(left, lambda x: function(x, constant))
     return _unary(right, lambda x: function(constant, x))
@@ -366,9 +385,15 @@ def _quotient(left: Any, right: Any) -> Any:
         return NotImplemented
     divisor, exact = right, _unary(right, lambda x: _divide(constant, x))
 
+    if math.isnan(constant):
+        return constant
+
     def bounds() -> tuple[float, float]:
         low, high = divisor.bounds()
-        return (-math.inf, math.inf) if low < 0.0 < high else exact.bounds()
+        # The sign of a zero at an end may be the other one than that of everything else in the box.
+        if low < 0.0 <= high or (low == 0.0 and math.copysign(1.0, low) < 0.0):
+            return (-math.inf, math.inf) if constant and math.isfinite(constant) else _UNKNOWN
+        return exact.bounds()
 
     return Number(right.run, right.axes, exact.value, bounds, right.monotone and right.bounds()[0] >= 0.0)
 
@@ -390,12 +415,14 @@ def _as_float(value: Any) -> float | None:
 
 def _compare(left: Any, right: Any, *, strict: bool) -> Any:
     """Return left < right (or ≤), splitting the box if it leaves that open."""
-    if left is right:
+    if left is right and not math.isnan(left.bounds()[0]):
         return not strict
     run: _Run = left.run if isinstance(left, Number) else right.run
     one, other = _side(left), _side(right)
     if one is None or other is None:
         return NotImplemented
+    if any(not isinstance(side, Number) and math.isnan(float(side)) for side in (left, right)):
+        return False
     (value_of_left, bounds_of_left), (value_of_right, bounds_of_right) = one, other
 
     def at(point: Sequence[float]) -> bool:
@@ -405,7 +432,7 @@ def _compare(left: Any, right: Any, *, strict: bool) -> Any:
     def answer() -> bool | None:
         (least, most), (lowest, highest) = bounds_of_left(), bounds_of_right()
         if math.isnan(least) or math.isnan(lowest):
-            return False  # as every comparison with NaN
+            return None
         return _ordered(least, most, lowest, highest, strict)
 
     for _ in range(_SPLITS_PER_RUN):
@@ -441,8 +468,7 @@ def _narrow(run: _Run, left: Any, right: Any, at: Callable[[Sequence[float]], bo
     numbers = [side for side in (left, right) if isinstance(side, Number)]
     axes = frozenset[int]().union(*(number.axes for number in numbers))
     if len(numbers) == 1 and numbers[0].monotone:
-        (axis,) = axes
-        return _split_exactly(run, axis, at)
+        return _split_exactly(run, numbers[0], at)
     run.slanted = True
     axis = max(axes, key=lambda i: run.high[i] - run.low[i])
     if run.high[axis] - run.low[axis] < _LEAST_WIDTH:
@@ -463,8 +489,9 @@ def _agree(run: _Run, axis: int, low: float, high: float, *, at: Callable[[Seque
     )
 
 
-def _split_exactly(run: _Run, axis: int, at: Callable[[Sequence[float]], bool]) -> bool:
+def _split_exactly(run: _Run, number: Number, at: Callable[[Sequence[float]], bool]) -> bool:
     """Split at the first float of the axis where a monotone comparison changes its answer."""
+    (axis,) = number.axes
     point = list(run.low)
 
     def holds(u: float) -> bool:
@@ -473,7 +500,13 @@ def _split_exactly(run: _Run, axis: int, at: Callable[[Sequence[float]], bool]) 
 
     low, high = run.low[axis], math.nextafter(run.high[axis], 0.0)
     before, after = holds(low), holds(high)
-    if before == after:  # rounding made the bounds wider than the function: nothing to split, nothing to decide
+    if before == after:
+        if low == 0.0 < high and math.isnan(number.value([0.0] * len(run.low))):  # log(0)·0, 0/0: that one point apart
+            run.split(axis, math.ulp(0.0), keep_low=False)
+            return True
+        # Something may be NaN inside (a logarithm of negative numbers): tracing gives up. Otherwise rounding made the bounds
+        # wider than the function: nothing to split, nothing to decide.
+        run.escaped = run.escaped or math.isnan(number.bounds()[0])
         return False
     # Non-negative floats are ordered as their bit patterns are: 62 halvings at most, however close to 0 the boundary lies.
     first, last = _bits(low), _bits(high)

@@ -40,10 +40,16 @@ def kseq_lower(problem: Problem) -> Array:
 def kseq_factor(k: int) -> float:
     """Return 1 − (1 − 1/k)^k, the fraction of the optimum that K-SEQ is sure to reach; above 1 − 1/e for every k.
 
+    Args:
+        k: number of drafts ≥ 1.
+
+    Returns:
+        The factor, in (1 − 1/e, 1], non-increasing in k.
+
     Raises:
         InvalidParameter: unless k is an integer ≥ 1.
 
-    Reference: SpecTr, appendix C.1.
+    Cost: O(1). Reference: SpecTr, appendix C.1.
 
     >>> kseq_factor(2)
     0.75

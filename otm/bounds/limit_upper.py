@@ -15,7 +15,10 @@ def support_limit_upper(problem: Problem) -> Array:
         problem: any batch `(..., V)`, any law; for different drafters supp p is the union of their supports.
 
     Returns:
-        A float, or `(...)` in float64.
+        A float, or `(...)` in float64, in [0, 1].
+
+    Raises:
+        Nothing: a problem that exists has a limit.
 
     Cost: O(V). Reference: SpecTr, Lemma 1.
 

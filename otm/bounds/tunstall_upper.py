@@ -154,10 +154,17 @@ def even_spread(acceptance: ArrayLike, *, num_explored: int) -> int:
 
     m = ⌈rest/A(i_max)⌉, 0 if nothing is left.
 
+    Args:
+        acceptance: A, `(k,)`, probabilities of the child ranks.
+        num_explored: i_max ≥ 1, the number of ranks that the tree uses.
+
+    Returns:
+        m ≥ 0, for `num_extra` of `tunstall_explored_upper`.
+
     Raises:
         InvalidParameter: if A(i_max) = 0 although mass is left: no m is large enough.
 
-    Reference: ERSD [Kobus & Gündüz 2025], section 4, before Lemma 4.2.
+    Cost: O(k). Reference: ERSD [Kobus & Gündüz 2025], section 4, before Lemma 4.2.
 
     >>> even_spread([0.5, 0.25], num_explored=1)
     1

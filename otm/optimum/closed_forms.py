@@ -16,10 +16,13 @@ def uniform_optimum(*, ratio: float, k: int) -> float:
         ratio: r ≥ 1, with d/r an integer for the formula to describe two uniform laws.
         k: number of drafts ≥ 1.
 
+    Returns:
+        α*_k, in [0, 1].
+
     Raises:
         InvalidParameter: outside these ranges.
 
-    Reference: SpecTr, appendix B.2 and D.1.
+    Cost: O(1). Reference: SpecTr, appendix B.2 and D.1.
 
     >>> uniform_optimum(ratio=2, k=3)
     0.875
@@ -39,10 +42,13 @@ def two_token_optimum(*, draft: float, target: float, k: int) -> float:
         target: q, the target's mass of token 1, in [0, 1].
         k: number of drafts ≥ 1.
 
+    Returns:
+        α*_k, in [0, 1].
+
     Raises:
         InvalidParameter: outside these ranges.
 
-    Reference: SpecTr, appendix B.2.
+    Cost: O(1). Reference: SpecTr, appendix B.2.
 
     >>> two_token_optimum(draft=0.25, target=0.5, k=2)
     0.9375

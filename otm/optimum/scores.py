@@ -160,8 +160,13 @@ class Scores:
     @property
     def residuals(self) -> dict[str, float]:
         """All five residuals by name."""
-        names = ("tiling", "length", "moment", "core", "mass")
-        return {name: getattr(self, f"{name}_residual") for name in names}
+        return {
+            "tiling": self.tiling_residual,
+            "length": self.length_residual,
+            "moment": self.moment_residual,
+            "core": self.core_residual,
+            "mass": self.mass_residual,
+        }
 
     @property
     def tolerance(self) -> float:

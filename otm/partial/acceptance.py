@@ -20,8 +20,9 @@ from otm.partial.completion import Completion
 from otm.partial.interval import Interval
 from otm.partial.layout import Floats, Mask
 from otm.partial.pair import PartialPair
-from otm.pmf import check_count, check_real
+from otm.pmf import check_real
 from otm.problem import Problem
+from otm.schemes import check_ks
 from otm.verifiers.kseq import KSeq, kseq_curve
 
 _UNIT_ROUNDOFF = 2.0**-53
@@ -75,7 +76,7 @@ def partial_optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interv
     >>> round(float(partial_optimal_acceptance(otm.partial.PartialPair(draft=one, target=two), k=[2]).lower[0]), 9)  # all is known
     0.9375
     """
-    ks = _counts(k)
+    ks = check_ks(k)
     ends = [iid_values(*_rows(completion), ks) for completion in _extremes(pair)]
     return _interval(pair, ends, _slack(pair, ks))
 
@@ -104,7 +105,7 @@ def partial_kseq(pair: PartialPair, *, k: Sequence[int], gamma: float | None = N
     >>> round(float(partial_kseq(otm.partial.PartialPair(draft=one, target=two), k=[2]).upper[0]), 6)
     0.847597
     """
-    ks = _counts(k)
+    ks = check_ks(k)
     if gamma is None:
         ends = []
         for completion in _extremes(pair):
@@ -147,7 +148,7 @@ def partial_gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     >>> round(float(partial_gamma_star(otm.partial.PartialPair(draft=one, target=two), k=[2]).upper[0]), 6)
     1.390388
     """
-    ks = _counts(k)
+    ks = check_ks(k)
     alpha = partial_kseq(pair, k=ks)
     exponent = np.asarray(ks, dtype=np.float64).reshape(-1, *(1,) * (np.ndim(alpha.lower) - 1))
 
@@ -185,7 +186,7 @@ def partial_recursive_rejection(pair: PartialPair, *, k: Sequence[int]) -> Inter
     >>> round(float(ends.lower[0]), 9), round(float(ends.upper[0]), 9)
     (0.8125, 0.8125)
     """
-    ks = _counts(k)
+    ks = check_ks(k)
     far, near = _extremes(pair)
     shifts = pair.layout.shift_draft, pair.layout.shift_target
     low, high = np.zeros_like(shifts[0]), np.zeros_like(shifts[0])
@@ -199,8 +200,8 @@ def partial_recursive_rejection(pair: PartialPair, *, k: Sequence[int]) -> Inter
         high = high + np.minimum(1.0 - _overlap(far, high) + shifts[1] + high * shifts[0], 1.0)
     best, first = iid_values(*_rows(near), ks), iid_values(*_rows(far), [1])
     slack = _slack(pair, ks)
-    upper = np.minimum(np.stack([most[j] for j in ks]) + _slack(pair, ks, shifted=False), best + slack)
-    lower = np.maximum(np.stack([least[j] for j in ks]) - _slack(pair, ks, shifted=False), first - _slack(pair, [1]))
+    upper = np.minimum(np.stack([most[j] for j in ks]) + _floating(pair, ks), best + slack)
+    lower = np.maximum(np.stack([least[j] for j in ks]) - _floating(pair, ks), first - _slack(pair, [1]))
     single = np.asarray(ks)[:, None] == 1
     return _shaped(pair, lower, upper, slack, (single & far.is_extreme.reshape(-1), single & near.is_extreme.reshape(-1)))
 
@@ -222,28 +223,23 @@ def _overlap(completion: Completion, level: Any) -> Floats:
     return values
 
 
-def _counts(k: Sequence[int]) -> list[int]:
-    try:
-        counts = [check_count(value, name="k") for value in k]
-    except TypeError as error:
-        raise InvalidParameter(f"k must be a sequence of integers; got {k!r}. Pass k=[{k}] for one.") from error
-    if not counts:
-        raise InvalidParameter("k must name at least one number of drafts; got none. Pass k=[1], say.")
-    return counts
-
-
-def _slack(pair: PartialPair, ks: Sequence[int], *, shifted: bool = True) -> Floats:
-    """Bound, `(len(ks), rows)`, what rounding can do to an acceptance.
+def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:
+    """Bound, `(len(ks), rows)`, what rounding can do to an acceptance, here and in the given log-probabilities.
 
     The truth is within the shifts of a completion in total variation, and every cut moves by at most k·shift(draft) +
-    shift(target). Floating point: sums of W + 5 masses and powers, 32 (W + min(k, 64) + 8) units of roundoff.
+    shift(target).
     """
     known = pair.layout
     counts = np.asarray(ks, dtype=np.float64)[:, None]
-    width = known.draft.shape[1] + 5
-    floating = 32.0 * (width + np.minimum(counts, 64.0) + 8.0) * _UNIT_ROUNDOFF
-    moved: Floats = counts * known.shift_draft + known.shift_target if shifted else 0.0 * counts * known.shift_draft
-    bound: Floats = floating + moved
+    bound: Floats = _floating(pair, ks) + counts * known.shift_draft + known.shift_target
+    return bound
+
+
+def _floating(pair: PartialPair, ks: Sequence[int]) -> Floats:
+    """Bound, `(len(ks), 1)`, our own rounding: sums of W + 5 masses and powers, 32 (W + min(k, 64) + 8) units of roundoff."""
+    counts = np.asarray(ks, dtype=np.float64)[:, None]
+    width = pair.layout.draft.shape[1] + 5
+    bound: Floats = 32.0 * (width + np.minimum(counts, 64.0) + 8.0) * _UNIT_ROUNDOFF
     return bound
 
 

@@ -40,9 +40,18 @@ _NO_REST = 64 * 2.0**-53  # a sum of masses misses 1 by this much through roundi
 def check_acceptance(values: ArrayLike, *, name: str = "acceptance") -> NDArray[np.float64]:
     """Return an acceptance vector as float64 `(k,)`, or raise unless it is a sub-distribution over child ranks.
 
+    Args:
+        values: A(1), …, A(k), `(k,)`; what is missing to 1 is the probability that every draft is rejected.
+        name: what to call it in an error.
+
+    Returns:
+        `(k,)` in float64, Σ ≤ 1.
+
     Raises:
         InvalidDistribution: on anything but one axis of at least one finite, non-negative number, or a sum above 1 by more than
             1e-9 (3e-5 in float32). A smaller excess is rounding and divided out.
+
+    Cost: O(k).
 
     >>> check_acceptance([0.5, 0.25]).tolist()
     [0.5, 0.25]
@@ -70,6 +79,17 @@ def check_acceptance(values: ArrayLike, *, name: str = "acceptance") -> NDArray[
 def rejected_mass(acceptance: ArrayLike) -> float:
     """Return the probability that no draft is accepted, 1 − Σ A; exactly 0 where the sum misses 1 by rounding alone.
 
+    Args:
+        acceptance: A, `(k,)`.
+
+    Returns:
+        A probability.
+
+    Raises:
+        InvalidDistribution: see `check_acceptance`.
+
+    Cost: O(k). Accuracy: the sum is correctly rounded.
+
     >>> rejected_mass([0.5, 0.25])
     0.25
     """
@@ -79,6 +99,14 @@ def rejected_mass(acceptance: ArrayLike) -> float:
 
 def entropy_bits(mass: ArrayLike) -> float:
     """Return the entropy −Σ m log₂ m of masses `(n,)`, in bits; masses of zero count nothing.
+
+    Args:
+        mass: non-negative numbers `(n,)`; not validated, and not normalised.
+
+    Returns:
+        Bits.
+
+    Cost: O(n).
 
     >>> entropy_bits([0.5, 0.25, 0.25])
     1.5

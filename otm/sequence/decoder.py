@@ -193,7 +193,17 @@ def steps(
 ) -> Iterator[Step]:
     """Decode step after step, each handed out before the next begins, until the text ends; without `eos` it never does.
 
-    Args and errors: as `step`; `rng` is the generator.
+    Args:
+        decoder, draft, target, context, eos: as for `step`.
+        rng: the generator.
+
+    Yields:
+        Step: the next one; it continues the context with the tokens of those before.
+
+    Raises:
+        As `step`, when the step is asked for.
+
+    Cost: one target call per step.
 
     >>> import itertools
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder

@@ -155,10 +155,15 @@ def generated_law(
 
     For lossy decoders this differs from `completed_law`: every further step is lossy as well.
 
-    Args and errors: as `step_law` and `completed_law`.
+    Args:
+        decoder, draft, target, context: as for `step_law`.
+        length: L ≥ 1 tokens.
 
     Returns:
         Probabilities of shape `(V,) * L`.
+
+    Raises:
+        TooLarge, Unsupported, InvalidDistribution: as `step_law` and `completed_law`.
 
     Cost: one `step_law` per context that a step may begin at.
 

@@ -134,7 +134,7 @@ def acceptance_from_sequoia(values: ArrayLike) -> NDArray[np.float64]:
         InvalidDistribution: if it does not start with 0 or does not sum to 1 within 1e-4; a vector that `fast_test.py` wrote has no
             rejected mass and is for `acceptance_from_sequoia_static`.
 
-    Reference: Sequoia [Chen et al. 2024], `tests/test_accept.py` and `tree_search.py`.
+    Cost: O(W). Reference: Sequoia [Chen et al. 2024], `tests/test_accept.py` and `tree_search.py`.
 
     >>> acceptance_from_sequoia([0.0, 0.5, 0.25, 0.25]).tolist()
     [0.5, 0.25]
@@ -151,10 +151,16 @@ def acceptance_from_sequoia(values: ArrayLike) -> NDArray[np.float64]:
 def acceptance_from_sequoia_static(values: ArrayLike) -> NDArray[np.float64]:
     """Read the acceptance vector of Sequoia's static estimate, `(W + 1,)`: a leading 0 and A(1), …, A(W).
 
+    Args:
+        values: the array, from `torch.load(path, weights_only=True).numpy()`, say.
+
+    Returns:
+        A, `(W,)` in float64.
+
     Raises:
         InvalidDistribution: if it does not start with 0, or the rest is no sub-distribution.
 
-    Reference: Sequoia [Chen et al. 2024], `tests/fast_test.py`.
+    Cost: O(W). Reference: Sequoia [Chen et al. 2024], `tests/fast_test.py`.
 
     >>> acceptance_from_sequoia_static([0.0, 0.5, 0.25]).tolist()
     [0.5, 0.25]
@@ -167,8 +173,16 @@ def acceptance_from_sequoia_static(values: ArrayLike) -> NDArray[np.float64]:
 def acceptance_to_sequoia(acceptance: ArrayLike) -> NDArray[np.float64]:
     """Write an acceptance vector as Sequoia's `tree_search.py` reads it, `(k + 2,)`: 0, A(1), …, A(k), the rejected mass.
 
+    Args:
+        acceptance: A, `(k,)`.
+
+    Returns:
+        `(k + 2,)` in float64, Σ = 1.
+
     Raises:
         InvalidDistribution: if A is no sub-distribution.
+
+    Cost: O(k). Reference: Sequoia [Chen et al. 2024], `tree_search.py`.
 
     >>> acceptance_to_sequoia([0.5, 0.25]).tolist()
     [0.0, 0.5, 0.25, 0.25]

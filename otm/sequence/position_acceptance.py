@@ -113,6 +113,14 @@ class PositionAcceptance:
 def chain_acceptance(positions: PositionAcceptance) -> PathAcceptance:
     """Return acceptance by path for `optimal_tree` and `choose_tree`: rank 0 at each measured position, nothing elsewhere.
 
+    Args:
+        positions: what an engine reported.
+
+    Returns:
+        A function of the rank path: s_i/s_{i−1} for the chain's i-th vertex, 0 for every other vertex.
+
+    Cost: O(L) once, O(depth) per path.
+
     >>> chain_acceptance(PositionAcceptance([0.8, 0.6]))((0, 0)).__round__(6)
     0.75
     """
@@ -123,6 +131,17 @@ def chain_acceptance(positions: PositionAcceptance) -> PathAcceptance:
 def positions_from_conditional(acceptance: ArrayLike) -> PositionAcceptance:
     """Read acceptances of each draft given that those before it were accepted, as EAGLE's alpha/alpha_num.
 
+    Args:
+        acceptance: `(L,)`, each in [0, 1].
+
+    Returns:
+        PositionAcceptance, whose survival is their running product.
+
+    Raises:
+        InvalidDistribution: unless each lies in [0, 1].
+
+    Cost: O(L).
+
     >>> positions_from_conditional([0.8, 0.75]).survival.round(6).tolist()
     [0.8, 0.6]
     """
@@ -132,8 +151,16 @@ def positions_from_conditional(acceptance: ArrayLike) -> PositionAcceptance:
 def positions_from_histogram(counts: Sequence[int]) -> PositionAcceptance:
     """Read how many verifications accepted exactly 0, 1, …, L drafts, as SGLang's spec_accept_histogram.
 
+    Args:
+        counts: H, `(L + 1,)`: H[j] verifications accepted exactly j drafts.
+
+    Returns:
+        PositionAcceptance of length L.
+
     Raises:
         InvalidParameter: unless there are at least two counts, none negative, some positive.
+
+    Cost: O(L).
 
     >>> positions_from_histogram([2, 2, 6]).survival.tolist()
     [0.8, 0.6]
@@ -147,9 +174,18 @@ def positions_from_histogram(counts: Sequence[int]) -> PositionAcceptance:
 def positions_from_log(text: str) -> tuple[PositionAcceptance, ...]:
     """Read every per-position line of a vLLM or llama.cpp log, in order.
 
+    Args:
+        text: the log; other lines are passed over.
+
+    Returns:
+        One PositionAcceptance per line.
+
     Raises:
         InvalidParameter: if there is none.
+        InvalidDistribution: if a line's numbers are no survival function.
         TooLarge: beyond 64 Mi characters.
+
+    Cost: O(length of the text). Accuracy: the three decimals that engines print.
 
     >>> positions_from_log("SpecDecoding metrics: Per-position acceptance rate: 0.800, 0.600, Avg Draft acceptance rate: 70.0%")
     (PositionAcceptance(length=2, expected_tokens=2.4),)
@@ -165,9 +201,18 @@ def positions_from_log(text: str) -> tuple[PositionAcceptance, ...]:
 def positions_from_metrics(text: str) -> PositionAcceptance:
     r"""Read the counters of a Prometheus page of vLLM or llama.cpp; engines' label sets are added up.
 
+    Args:
+        text: the page as scraped.
+
+    Returns:
+        PositionAcceptance, accepted tokens at each position over drafts.
+
     Raises:
         InvalidParameter: if the counters are missing, or no draft was verified yet.
+        InvalidDistribution: if the quotients are no survival function.
         TooLarge: beyond 64 Mi characters.
+
+    Cost: O(length of the page).
 
     >>> page = 'vllm:spec_decode_num_drafts_total{engine="0"} 10.0'
     >>> for i, count in enumerate([8.0, 6.0]):
@@ -199,10 +244,18 @@ def positions_from_csv(text: str) -> tuple[PositionAcceptance, ...]:
     "accepted" and "drafts", which are divided: one chain. Or one row per run, with columns "…pos_0", "…pos_1", …: one chain per
     row, empty cells at the end making it shorter.
 
+    Args:
+        text: CSV with a header.
+
+    Returns:
+        One PositionAcceptance per chain.
+
     Raises:
         InvalidParameter: on other columns, missing positions, or cells that are no numbers.
         InvalidDistribution: if the numbers are no survival function.
         TooLarge: beyond 64 Mi characters.
+
+    Cost: O(length of the text).
 
     >>> positions_from_csv("position,acceptance_rate\n0,0.8\n1,0.6\n")
     (PositionAcceptance(length=2, expected_tokens=2.4),)
@@ -232,6 +285,14 @@ def positions_from_csv(text: str) -> tuple[PositionAcceptance, ...]:
 
 def positions_to_csv(positions: PositionAcceptance) -> str:
     r"""Write one row per position, which `positions_from_csv` reads back exactly.
+
+    Args:
+        positions: what is to be written.
+
+    Returns:
+        CSV with the columns position (from 0) and acceptance_rate (survival).
+
+    Cost: O(L).
 
     >>> positions_to_csv(PositionAcceptance([0.8, 0.6]))
     'position,acceptance_rate\n0,0.8\n1,0.6\n'

@@ -43,12 +43,18 @@ def rank_decoders(
     Compare decoders that draft equally many tokens: then block efficiency ranks drafting and verification together, and `loss` is
     what verification alone leaves on the table.
 
-    Args and errors: as `best_step`, for each decoder.
+    Args:
+        decoders: lossless ones, any number.
+        draft, target, context: as for `best_step`.
+
+    Returns:
+        A RankedDecoder for each, the most tokens per call first.
 
     Raises:
         Unsupported: for a lossy decoder, to which the bound does not apply.
+        Others: as `best_step`.
 
-    Cost: one `best_step` and one exact law for each decoder.
+    Cost: one `best_step` and one exact law for each decoder. Reference: docs/theory.md, "The best step".
 
     >>> from otm.sequence import BlockVerification, SpeculativeSampling, ZerothOrder
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])

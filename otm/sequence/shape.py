@@ -245,6 +245,12 @@ class TreeShape:
 def level_order(shape: TreeShape) -> TreeShape:
     """Renumber the vertices level by level, siblings staying in order: equal for two numberings of one ordered tree.
 
+    Args:
+        shape: any tree.
+
+    Returns:
+        TreeShape: the same ordered tree.
+
     Cost: O(n log n).
 
     >>> level_order(TreeShape([0, 1, 0])).parents.tolist()

@@ -16,7 +16,7 @@ search over tokens find the segment, and a bracketed iteration on scalars finds 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -291,20 +291,12 @@ def _root_in_segment(ratio: Array, above_p: Array, below_q: Array, ks: Sequence[
         beta = inside + outside / gamma
         return gamma * inside + outside - _accept(beta, exponent)
 
-    # Count the tokens with f < 0, by digits: `_FANOUT` − 1 positions of every stretch at once instead of halving it, because on
-    # scalars a call costs more than its arithmetic.
-    low = xp.zeros(shape, dtype=xp.int64, device=ratio.device)
-    stretch = 1
-    while stretch <= num_tokens:
-        stretch *= _FANOUT
-    while stretch > 1:
-        stretch //= _FANOUT
-        steps = xp.reshape(xp.arange(1, _FANOUT, dtype=xp.int64, device=ratio.device), (-1, *(1,) * len(shape)))
-        last = low[None, ...] + stretch * steps - 1  # the last token of each stretch
+    def before_root(last: Array) -> Array:
         r, inside, outside = at(_at_most(last, num_tokens - 1))
         # At r < 1 the root, which is at least 1, lies above: those tokens do not count.
-        counts = (last < num_tokens) & ~((r <= 1.0) | (excess(r, inside, outside) <= 0))  # NaN (∞·0) counts
-        low = low + stretch * xp.sum(xp.astype(counts, xp.int64), axis=0)
+        return (last < num_tokens) & ~((r <= 1.0) | (excess(r, inside, outside) <= 0))  # NaN (∞·0) counts
+
+    low = _num_leading(before_root, xp.zeros(shape, dtype=xp.int64, device=ratio.device), num_tokens)
     # Tokens before `low` have ratio above the root: A = P of those, B = Q of the rest.
     previous = xp.maximum(low - 1, xp.zeros_like(low))
     r_above, inside, outside = at(previous)
@@ -317,6 +309,24 @@ def _root_in_segment(ratio: Array, above_p: Array, below_q: Array, ks: Sequence[
     right = xp.maximum(left, xp.where(xp.isfinite(right), right, exponent + xp.zeros_like(left)))
     gamma = _solve_between(left, right, inside, outside, exponent)
     return gamma, clip(inside + outside / gamma, 0.0, 1.0)
+
+
+def _num_leading(holds: Callable[[Array], Array], low: Array, num_tokens: int) -> Array:
+    """Count the tokens before `holds` first fails, `low` (all 0) giving the shape of the answer.
+
+    By digits: `_FANOUT` − 1 positions of every stretch at once instead of halving it, because on scalars a call costs more than its
+    arithmetic.
+    """
+    xp = namespace(low)
+    steps = xp.reshape(xp.arange(1, _FANOUT, dtype=xp.int64, device=low.device), (-1, *(1,) * low.ndim))
+    stretch = 1
+    while stretch <= num_tokens:
+        stretch *= _FANOUT
+    while stretch > 1:
+        stretch //= _FANOUT
+        last = low[None, ...] + stretch * steps - 1  # the last token of each stretch
+        low = low + stretch * xp.sum(xp.astype(holds(last), xp.int64), axis=0)
+    return low
 
 
 def _at_most(index: Array, largest: int) -> Array:

@@ -1,16 +1,21 @@
 """The repository keeps its own rules: lint, layering, registries, what the documents promise."""
 
+import functools
+import importlib
 import inspect
 import json
+import pkgutil
 import re
 import subprocess
 import sys
+import types
 import venv
 from pathlib import Path
 
 import pytest
 
 import otm
+from otm import sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,9 +38,8 @@ def test_lint(command: list[str]) -> None:
 
 
 def test_library_imports_neither_torch_nor_applications() -> None:
-    code = (
-        "import sys, otm, otm.sequence; print([m for m in ('torch', 'matplotlib', 'analysis', 'figures') if m in sys.modules])"
-    )
+    outside = ("torch", "matplotlib", "analysis", "figures")
+    code = f"import sys, otm, otm.sequence, otm.audit; print([m for m in {outside} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -52,14 +56,58 @@ def test_every_module_is_registered_exported_documented_and_cited(folder: str, r
         assert "Reference:" in (cls.__doc__ or ""), f"{cls.__name__} cites nothing"
 
 
-def test_exports_are_sorted_public_and_documented() -> None:
-    for name in otm.__all__:
-        thing = getattr(otm, name)
-        if inspect.isfunction(thing) or inspect.isclass(thing):
-            assert thing.__doc__, f"otm.{name} has no docstring"
-        if inspect.isfunction(thing):
-            assert ">>>" in thing.__doc__, f"otm.{name} has no example"
-    assert len(set(otm.__all__)) == len(otm.__all__)
+def test_every_decoder_is_registered_exported_documented_and_cited() -> None:
+    """A module of `otm.sequence` that holds a decoder ready for use must be found by whoever reads the registry or the README."""
+    found = {cls for cls in _subclasses(sequence.Decoder) if cls.__module__.startswith("otm.") and not inspect.isabstract(cls)}
+    assert found == set(sequence.DECODERS)
+    assert len(sequence.DECODERS) == len(found)
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| decoder | drafts |")[2].partition("\n\n")[0]
+    for cls in sequence.DECODERS:
+        assert getattr(sequence, cls.__name__) is cls
+        assert cls.__name__ in sequence.__all__
+        assert f"| `{cls.__name__}(" in table, f"{cls.__name__} is not in the README's table of decoders"
+        assert "Reference:" in (cls.__doc__ or ""), f"{cls.__name__} cites nothing"
+        assert ">>>" in (cls.__doc__ or ""), f"{cls.__name__} has no example"
+
+
+def _subclasses(cls: type) -> set[type]:
+    return {cls}.union(*(_subclasses(sub) for sub in cls.__subclasses__()))
+
+
+def _classes_of_the_library() -> list[type]:
+    modules = [importlib.import_module(found.name) for found in pkgutil.walk_packages(otm.__path__, "otm.")]
+    return [
+        thing
+        for module in modules
+        for thing in vars(module).values()
+        if inspect.isclass(thing) and thing.__module__ == module.__name__
+    ]
+
+
+def test_classes_are_abstract_or_final() -> None:
+    """No public method is implemented twice along one line of inheritance; abstract ones are implemented once."""
+    classes = _classes_of_the_library()
+    assert len(classes) > 100
+    for cls in classes:
+        own = {name for name, value in vars(cls).items() if _is_method(value) and not name.startswith("__")}
+        for base in cls.__mro__[1:]:
+            if base.__module__.startswith("otm."):
+                implemented = {name for name in own & vars(base).keys() if not _is_abstract(vars(base)[name])}
+                assert not implemented, f"{cls.__name__} overrides {sorted(implemented)} of {base.__name__}"
+
+
+def _is_method(value: object) -> bool:
+    return isinstance(value, types.FunctionType | property | classmethod | staticmethod | functools.cached_property)
+
+
+def _is_abstract(value: object) -> bool:
+    return bool(getattr(value, "__isabstractmethod__", False))
+
+
+def test_no_attribute_is_felt_for() -> None:
+    """Capabilities are declared by types and registries, not discovered by `hasattr`."""
+    for path in sorted((ROOT / "otm").rglob("*.py")):
+        assert "hasattr(" not in path.read_text(encoding="utf-8"), path.relative_to(ROOT)
 
 
 def test_repository_stands_alone() -> None:

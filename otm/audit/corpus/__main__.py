@@ -1,4 +1,4 @@
-"""``python -m otm.audit.corpus``: print the corpus against usual tests and audits, or write the table into a document."""
+"""``python -m otm.audit.corpus``: print the corpus against usual tests and audits, or write it into docs/audit.md."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from otm.audit.corpus.report import corpus_table, update
 
 
 def main() -> None:
-    """Print the table, or write it between the markers of a document."""
+    """Print the table, or write table and example between the markers of a document."""
     parser = argparse.ArgumentParser(
         prog="python -m otm.audit.corpus", description="The corpus of broken verifiers as a table."
     )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table between the markers of this document")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put table and example between the markers of this document")
     path = parser.parse_args().write
     if path is None:
         print(corpus_table())

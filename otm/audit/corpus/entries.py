@@ -20,7 +20,7 @@ PAIR = Problem(draft=DRAFT, target=TARGET, law=IID(1))
 LARGE_VOCABULARY = 1 << 17
 
 CORRECT = Candidate(one_token.speculative_sampling)
-CORRECT_CHAIN = Candidate(blocks.chain)
+RECURSIVE = Candidate(one_token.recursive_rejection)
 
 
 def markov_models(num_drafts: int) -> Models:
@@ -47,6 +47,13 @@ def _plain(
 ) -> Mutant:
     """Return a fault of the kernel itself, which a test of the kernel runs as it is."""
     return Mutant(name, description, sources, candidate, instance, total_variation, candidate, instance.law)
+
+
+def _block(
+    candidate: Candidate, description: str, total_variation: Fraction, *sources: str, name: str, num_drafts: int = 2
+) -> Mutant:
+    """Return a fault of a block verifier, which tests of the kernel run as it is."""
+    return Mutant(name, description, sources, candidate, markov_models(num_drafts), total_variation, candidate, IID(1))
 
 
 CORPUS: tuple[Mutant, ...] = (
@@ -183,61 +190,51 @@ CORPUS: tuple[Mutant, ...] = (
         "wrong law without replacement",
         "The second draft is drawn from what is left, and verified as if drawn from p.",
         ("SafeAILab/EAGLE#74",),
-        Candidate(one_token.recursive_rejection),
+        RECURSIVE,
         Problem(draft=DRAFT, target=TARGET, law=WithoutReplacement(2)),
         Fraction(7, 76),
-        Candidate(one_token.recursive_rejection),
+        RECURSIVE,
         IID(2),
     ),
     Mutant(
         "top-k drafts as samples",
         "The two most likely tokens are drafted, and verified as if drawn from p.",
         ("SafeAILab/EAGLE#221", "SafeAILab/EAGLE#110"),
-        Candidate(one_token.recursive_rejection),
+        RECURSIVE,
         Problem(draft=DRAFT, target=TARGET, law=Deterministic(2)),
         Fraction(239, 1140),
-        Candidate(one_token.recursive_rejection),
+        RECURSIVE,
         IID(2),
     ),
-    Mutant(
-        "one uniform for all positions",
+    _block(
+        Candidate(blocks.one_uniform_for_all_positions),
         "Every position of a block is compared with the same uniform.",
-        ("vllm-project/vllm#47386",),
-        Candidate(blocks.one_uniform_for_all_positions),
-        markov_models(2),
         Fraction(1, 16),
-        Candidate(blocks.one_uniform_for_all_positions),
-        IID(1),
+        "vllm-project/vllm#47386",
+        name="one uniform for all positions",
     ),
-    Mutant(
-        "target one position ahead",
+    _block(
+        Candidate(blocks.target_row_ahead),
         "Draft i is verified against the target after draft i.",
-        ("huggingface/transformers#28166",),
-        Candidate(blocks.target_row_ahead),
-        markov_models(2),
         Fraction(1, 4),
-        Candidate(blocks.target_row_ahead),
-        IID(1),
+        "huggingface/transformers#28166",
+        name="target one position ahead",
     ),
-    Mutant(
-        "first draft not verified",
+    _block(
+        Candidate(blocks.first_draft_unverified),
         "The loop starts at the second draft.",
-        ("ohdearquant/lattice#243",),
-        Candidate(blocks.first_draft_unverified),
-        markov_models(2),
         Fraction(1, 4),
-        Candidate(blocks.first_draft_unverified),
-        IID(1),
+        "ohdearquant/lattice#243",
+        name="first draft not verified",
     ),
-    Mutant(
-        "bonus token after a rejection",
+    _block(
+        Candidate(blocks.bonus_after_rejection, num_uniforms=lambda gamma, num_tokens: gamma + 2),
         "A rejection at the last position is followed by a bonus token, drawn after the rejected draft.",
-        ('the listing of docs/theory.md, "Errors in published code"', "flashinfer-ai/flashinfer#879"),
-        Candidate(blocks.bonus_after_rejection, num_uniforms=lambda gamma, num_tokens: gamma + 2),
-        markov_models(1),
         Fraction(1, 8),
-        Candidate(blocks.bonus_after_rejection, num_uniforms=lambda gamma, num_tokens: gamma + 2),
-        IID(1),
+        'docs/theory.md, "Errors in the sources"',
+        "flashinfer-ai/flashinfer#879",
+        name="bonus token after a rejection",
+        num_drafts=1,
     ),
 )
 """Broken verifiers seen in public code, with exact errors."""
@@ -260,15 +257,6 @@ CONTROLS: tuple[Mutant, ...] = (
         "lablup/mlxcel#992",
         name="sample and match",
     ),
-    Mutant(
-        "chain",
-        "Correct.",
-        ("Leviathan et al. 2023, Algorithm 1",),
-        CORRECT_CHAIN,
-        markov_models(2),
-        Fraction(0),
-        CORRECT_CHAIN,
-        IID(1),
-    ),
+    _block(Candidate(blocks.chain), "Correct.", Fraction(0), "Leviathan et al. 2023, Algorithm 1", name="chain"),
 )
 """Lossless verifiers, two of which have been reported as lossy: an audit must not accuse them."""

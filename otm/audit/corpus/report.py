@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from otm.audit.battery import audit_battery
 from otm.audit.corpus.entries import CONTROLS, CORPUS
 from otm.audit.corpus.mutant import Mutant
 from otm.audit.corpus.usual_tests import Noticed, run_usual_tests, sampled_audit
@@ -15,7 +16,6 @@ from otm.audit.sequence import SequenceAudit, audit_sequence
 from otm.errors import InvalidParameter
 from otm.problem import Problem
 
-BEGIN, END = "<!-- corpus: begin -->", "<!-- corpus: end -->"
 _HEAD = (
     "| verifier | seen in | total variation | greedy | valid | order | distance ratio | chi-square | exact audit | sampled audit |",
     "|---|---|---|---|---|---|---|---|---|---|",
@@ -68,21 +68,34 @@ def _link(source: str) -> str:
     return source if found is None else f"[{found[2]}#{found[3]}](https://github.com/{found[1]}/issues/{found[3]})"
 
 
-def with_table(text: str, table: str) -> str:
-    """Return a document with the table put between its two markers.
+def example_report() -> str:
+    """Return the report of one mutant on the standard instances, as the example of a report."""
+    mutant = next(m for m in CORPUS if m.name == "residual removes the drafted token only")
+    return str(audit_battery(mutant.candidate))
+
+
+def with_section(text: str, name: str, body: str) -> str:
+    """Return a document with the text between the markers of one section replaced.
 
     Raises:
         InvalidParameter: if the markers are missing.
 
-    >>> with_table(f"a {BEGIN} old {END} b", "new").split()
-    ['a', '<!--', 'corpus:', 'begin', '-->', 'new', '<!--', 'corpus:', 'end', '-->', 'b']
+    >>> with_section("a <!-- t: begin --> old <!-- t: end --> b", "t", "new").split()
+    ['a', '<!--', 't:', 'begin', '-->', 'new', '<!--', 't:', 'end', '-->', 'b']
     """
-    if BEGIN not in text or END not in text:
-        raise InvalidParameter(f"The document must hold the markers {BEGIN} and {END}; one is missing. Add both.")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    if begin not in text or end not in text:
+        raise InvalidParameter(f"The document must hold the markers {begin} and {end}; one is missing. Add both.")
+    return f"{text.split(begin)[0]}{begin}\n\n{body}\n\n{end}{text.split(end)[1]}"
+
+
+def section(text: str, name: str) -> str:
+    """Return the text between the markers of one section."""
+    return text.split(f"<!-- {name}: begin -->")[1].split(f"<!-- {name}: end -->")[0].strip()
 
 
 def update(path: Path) -> None:
-    """Put a fresh table into a document."""
-    path.write_text(with_table(path.read_text(encoding="utf-8"), corpus_table()), encoding="utf-8")
+    """Put a fresh table and a fresh example into a document."""
+    text = path.read_text(encoding="utf-8")
+    quoted = "\n".join(f"> {line}".rstrip() for line in example_report().splitlines())
+    path.write_text(with_section(with_section(text, "corpus", corpus_table()), "example", quoted), encoding="utf-8")

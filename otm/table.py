@@ -114,8 +114,13 @@ def table_columns(k: Iterable[int]) -> tuple[TableColumn, ...]:
     Args:
         k: numbers of drafts, each an integer ≥ 1; repetitions are dropped.
 
+    Returns:
+        The columns, scheme by scheme, k ascending.
+
     Raises:
         InvalidParameter: on an empty list or a k below 1.
+
+    Cost: none to speak of; nothing is computed.
 
     >>> [column.name for column in table_columns([2])][:3]
     ['optimum_iid_k2', 'kseq_iid_k2', 'recursive_rejection_iid_k2']

@@ -1,0 +1,135 @@
+"""`python -m analysis measure`: every batched scheme at every position of many prompts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from analysis.errors import AnalysisError
+
+
+def measure(
+    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run there goes on.")],
+    draft: Annotated[str | None, typer.Option(help="Draft model: hub name or folder. Default: the shipped one.")] = None,
+    target: Annotated[str | None, typer.Option(help="Target model: hub name or folder. Default: the shipped one.")] = None,
+    prompts: Annotated[Path | None, typer.Option(help="Text (one prompt per line), .jsonl or .parquet.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Data set of the datasets library: hub name or folder.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the data set.")] = "train",
+    field: Annotated[str, typer.Option(help="Field or column with the prompt.")] = "text",
+    from_trace: Annotated[Path | None, typer.Option(help="Trace of top-m log-probabilities, instead of models.")] = None,
+    positions: Annotated[str, typer.Option(help="text, target, draft or on-policy: where the models are compared.")] = "text",
+    k: Annotated[str, typer.Option(help="Numbers of drafts, such as 1-8 or 1,2,4,8.")] = "1-8",
+    temperature: Annotated[str, typer.Option(help="Sampling temperatures of both models, comma-separated.")] = "1.0",
+    draft_temperature: Annotated[
+        str | None, typer.Option(help="Temperatures of the draft alone. Default: the target's.")
+    ] = None,
+    top_p: Annotated[str, typer.Option(help="Nucleus masses of both models, comma-separated; 1.0 keeps all.")] = "1.0",
+    seed: Annotated[int, typer.Option(help="Seed of sampled paths.")] = 0,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of a prompt that are used.")] = 512,
+    new_tokens: Annotated[int, typer.Option(help="Tokens sampled after each prompt, along sampled paths.")] = 64,
+    block: Annotated[int, typer.Option(help="Drafts per block of the on-policy decoder.")] = 4,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device_map: Annotated[str | None, typer.Option(help="Spread each model over devices: auto, balanced, …")] = None,
+    dtype: Annotated[str, typer.Option(help="Weights: float32, float16 or bfloat16.")] = "float32",
+    precision: Annotated[str, typer.Option(help="Softmax of the analysis: float64 or float32.")] = "float64",
+    shard_size: Annotated[int | None, typer.Option(help="Prompts (positions of a trace) per shard.")] = None,
+    shards: Annotated[str | None, typer.Option(help="Only these shards, START:STOP: one machine's share.")] = None,
+    save_logits: Annotated[int, typer.Option(help="Also keep the top M log-probabilities and the tail mass; 0: no.")] = 0,
+    workers: Annotated[int | None, typer.Option(help="Local processes. Default: by cores, memory and device.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads per process; part of what a run is.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, instead of local processes.")] = None,
+    allow: Annotated[list[str] | None, typer.Option(help="Place where an existing run may differ.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option(help="Run Python files that come with a model.")] = False,
+) -> None:
+    """Measure every batched scheme on real logits, position by position, into Parquet shards."""
+    from analysis.measure import Models, Settings
+    from analysis.resources import resources
+    from analysis.runs import measure_prompts, measure_trace_file
+    from analysis.scheduling import Workers
+
+    models = Models(draft, target, device, device_map, dtype, trust_remote_code)
+    processes, per_process = resources(out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace)
+    settings = Settings(
+        k=numbers(k),
+        temperatures=reals(temperature, "temperature"),
+        draft_temperatures=() if draft_temperature is None else reals(draft_temperature, "draft-temperature"),
+        top_ps=reals(top_p, "top-p"),
+        positions="trace" if from_trace is not None else positions,
+        seed=seed,
+        max_tokens=max_tokens,
+        new_tokens=new_tokens,
+        block=block,
+        shard_prompts=shard_size if shard_size is not None else (4096 if from_trace is not None else 16),
+        precision=precision,
+        threads=per_process,
+        save_logits=save_logits,
+    )
+    place = Workers(count=processes, scheduler=scheduler)
+    share = None if shards is None else shard_range(shards)
+    common = {"settings": settings, "workers": place, "share": share, "allow": tuple(allow or ())}
+    if from_trace is not None:
+        if prompts is not None or dataset is not None or draft is not None or target is not None:
+            raise AnalysisError(
+                "A trace has its own prompts and models; --from-trace goes without --prompts, --dataset and models."
+            )
+        summary = measure_trace_file(out, trace=from_trace, **common)  # type: ignore[arg-type]
+    else:
+        source = _source(prompts, dataset, split, field)
+        summary = measure_prompts(out, source=source, models=models, **common)  # type: ignore[arg-type]
+    rate = f", {summary.contexts / summary.seconds:,.0f} positions per second" if summary.contexts else ""
+    typer.echo(f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them now{rate}")
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Read numbers of drafts: integers and ranges, separated by commas, ascending and without repetitions.
+
+    >>> numbers("8,1-3")
+    (1, 2, 3, 8)
+    """
+    found: set[int] = set()
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            found |= set(range(int(first), int(last or first) + 1))
+    except ValueError as error:
+        raise AnalysisError(f"k must be integers or ranges separated by commas, such as 1-4,8; got {text!r}.") from error
+    if not found or min(found) < 1 or len(found) > 256:
+        raise AnalysisError(f"k must name 1 to 256 numbers, each at least 1; got {text!r}. Change them.")
+    return tuple(sorted(found))
+
+
+def reals(text: str, name: str) -> tuple[float, ...]:
+    """Read numbers separated by commas, ascending and without repetitions.
+
+    >>> reals("1.0,0.7", "temperature")
+    (0.7, 1.0)
+    """
+    try:
+        return tuple(sorted({float(part) for part in text.split(",")}))
+    except ValueError as error:
+        raise AnalysisError(f"{name} must be numbers separated by commas, such as 0.7,1.0; got {text!r}.") from error
+
+
+def shard_range(text: str) -> range:
+    """Read START:STOP.
+
+    >>> shard_range("2:5")
+    range(2, 5)
+    """
+    try:
+        start, stop = (int(part) for part in text.split(":"))
+    except ValueError as error:
+        raise AnalysisError(f"shards must be START:STOP, such as 0:100; got {text!r}.") from error
+    if not 0 <= start < stop:
+        raise AnalysisError(f"shards must be START:STOP with 0 <= START < STOP; got {text!r}.")
+    return range(start, stop)
+
+
+def _source(prompts: Path | None, dataset: str | None, split: str, field: str):  # type: ignore[no-untyped-def]
+    from analysis.prompts import DataSet, open_prompts
+
+    if (prompts is None) == (dataset is None):
+        raise AnalysisError("A measurement needs either --prompts FILE or --dataset NAME; pass one of them.")
+    return open_prompts(prompts, field=field) if prompts is not None else DataSet(str(dataset), split, field)

@@ -1,0 +1,108 @@
+"""Where measured numbers came from, and how two origins differ."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+import platform
+import socket
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("numpy", "scipy", "array-api-compat", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "pyarrow")
+
+INCIDENTAL = frozenset({"argv", "host", "created", "merged_from"})
+"""Parts of the provenance that say when and where a command was typed, and may differ between parts of one run."""
+
+_LARGEST_DIGESTED = 40 << 30  # bytes of weights; beyond, sizes stand in
+
+
+@functools.cache
+def environment() -> dict[str, Any]:
+    """Return what determines the last bits of a result on this machine: versions, interpreter, processor."""
+    return {
+        "versions": {name: _version(name) for name in PACKAGES},
+        "python": sys.version.split()[0],
+        "machine": platform.machine(),
+        "processor": _processor(),
+    }
+
+
+def origin() -> dict[str, Any]:
+    """Return what says who ran this, where and from which revision."""
+    return {
+        "revision": revision(),
+        "argv": sys.argv[1:],
+        "host": socket.gethostname(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def weights_digest(folder: str) -> str | None:
+    """Return a SHA-256 over the safetensors files of a local folder (over names and sizes beyond 40 GiB), None for a hub name."""
+    files = sorted(Path(folder).glob("*.safetensors")) if Path(folder).is_dir() else []
+    if not files:
+        return None
+    whole = sum(path.stat().st_size for path in files) <= _LARGEST_DIGESTED
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        if whole:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest() if whole else f"names and sizes: {digest.hexdigest()}"
+
+
+@functools.cache
+def revision() -> str:
+    """Return the git revision of the checkout, marked when it has local changes; "unknown" outside one."""
+    here = Path(__file__).resolve().parent
+    try:
+        commit = _git(here, "rev-parse", "HEAD")
+        return commit + ("+changes" if _git(here, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def differences(left: Any, right: Any, path: str = "") -> list[str]:
+    """Return where two nested records differ, one line per place with both values.
+
+    >>> differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2})
+    ['a.b: 1 against 3']
+    """
+    if isinstance(left, dict) and isinstance(right, dict):
+        found = []
+        for key in sorted(left.keys() | right.keys()):
+            found += differences(left.get(key), right.get(key), f"{path}.{key}" if path else str(key))
+        return found
+    return [] if left == right else [f"{path}: {_short(left)} against {_short(right)}"]
+
+
+def _short(value: Any, length: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=20)
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

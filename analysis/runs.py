@@ -1,0 +1,362 @@
+"""A run on disk: its plan, its manifest, and going on where it was stopped.
+
+The manifest is written before the first shard and never again. Whoever finds a run with the same settings and the same provenance
+adds the shards that are missing; with others, nothing is touched. The layout and how to read it without torch: docs/runs.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from analysis import measure as work
+from analysis.errors import AnalysisError
+from analysis.prompts import Digest, PromptSource, in_shards, prompts
+from analysis.provenance import INCIDENTAL, differences, environment, origin
+from analysis.scheduling import Workers, run_each
+from analysis.shards import (
+    LOGITS,
+    SHARDS,
+    appearing,
+    exclusive,
+    finished_shards,
+    make_folder,
+    shard_name,
+    shard_path,
+    write_atomically,
+    write_json,
+)
+from otm.table import TableColumn, table_columns
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+PROMPTS = "prompts.parquet"
+_EXCERPT = 200
+_PROMPTS_AT_ONCE = 1024
+
+Manifest = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What a call has done: shards there in all, shards written now, rows and compared contexts written now, seconds."""
+
+    num_shards: int
+    finished: int
+    written: int
+    rows: int
+    contexts: int
+    seconds: float
+
+
+def measure_prompts(
+    out: Path,
+    *,
+    source: PromptSource,
+    models: work.Models,
+    settings: work.Settings,
+    workers: Workers | None = None,
+    share: range | None = None,
+    allow: Collection[str] = (),
+) -> Summary:
+    """Measure prompts with two models into a run, or go on with it.
+
+    Args:
+        out: the run's folder.
+        source, models, settings: what is measured.
+        workers: where shards are computed.
+        share: numbers of the shards to compute, for one machine of several; None for all.
+        allow: places where settings or provenance may differ from those of an existing run.
+
+    Raises:
+        AnalysisError: whatever stops it. Finished shards stay.
+    """
+    work.check_settings(settings)
+    place = workers or Workers()
+    with exclusive(make_folder(out)):
+        digest = Digest()
+        started = (out / MANIFEST).is_file()
+        stream = _digested(source, digest)
+        if started:
+            for _ in stream:
+                pass
+        else:
+            _write_prompts(out / PROMPTS, stream)
+        if digest.count == 0:
+            raise AnalysisError(f"A measurement needs at least one prompt; {source.name} has none. Give one per line.")
+        described = _describe(models, place)
+        plan = _plan(digest.count, settings.shard_prompts, "prompt")
+        named = {"draft": models.names[0], "target": models.names[1], "dtype": models.dtype}
+        asked = named | {"prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}}
+        manifest = _agree(out, _manifest(settings, asked, described, plan, table_columns(settings.k)), allow)
+        wanted = _missing(out, manifest, share)
+        tasks = (
+            work.ShardTask(index, models, settings, tuple((p.index, p.text) for p in group))
+            for index, group in enumerate(in_shards(source, settings.shard_prompts))
+            if index in wanted
+        )
+        return _run(out, manifest, place, work.measure_shard, tasks, wanted)
+
+
+def measure_trace_file(
+    out: Path,
+    *,
+    trace: Path,
+    settings: work.Settings,
+    workers: Workers | None = None,
+    share: range | None = None,
+    allow: Collection[str] = (),
+) -> Summary:
+    """Measure certified intervals on a trace of top-m log-probabilities into a run; arguments as `measure_prompts`.
+
+    A shard holds `settings.shard_prompts` positions of the trace.
+    """
+    from analysis.traces import open_trace
+
+    work.check_settings(settings)
+    place = workers or Workers()
+    opened = open_trace(trace)
+    rows = settings.shard_prompts
+    with exclusive(make_folder(out)):
+        count = opened.num_positions
+        if count is None:
+            count = sum(len(batch.prompt) for batch in opened.batches(rows=rows))
+        if count == 0:
+            raise AnalysisError(f"A measurement needs at least one position; {trace} has none.")
+        described = environment() | {
+            "num_tokens": opened.num_tokens,
+            "notes": [],
+            "device": "cpu",
+            "trace": dict(opened.metadata),
+        }
+        asked = {"trace": {"name": trace.name, "sha256": _file_digest(trace), "positions": count}}
+        manifest = _manifest(settings, asked, described, _plan(count, rows, "position"), work.trace_columns(settings.k))
+        manifest = _agree(out, _as_intervals(manifest), allow)
+        if not (out / PROMPTS).is_file():
+            _write_prompts(out / PROMPTS, iter(()))
+        wanted = _missing(out, manifest, share)
+        first = min(wanted, default=0)
+        tasks = (
+            work.TraceTask(first + number, settings, batch.pair, batch.prompt, batch.position)
+            for number, batch in enumerate(opened.batches(rows=rows, start=first * rows))
+            if first + number in wanted
+        )
+        return _run(out, manifest, place, work.measure_trace, tasks, wanted)
+
+
+def read_manifest(run: Path) -> Manifest:
+    """Return a run's manifest, or raise `AnalysisError` if there is none that this version understands."""
+    try:
+        record = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
+        version = record["schema_version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AnalysisError(
+            f"A run is a folder with a {MANIFEST} that `measure` wrote; {run} has none to read: {error}."
+        ) from error
+    if version != SCHEMA:
+        raise AnalysisError(
+            f"Runs of schema {SCHEMA} are understood; {run} has schema {version!r}. Use the version that wrote it."
+        )
+    return record  # type: ignore[no-any-return]
+
+
+def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:
+    """Return where two manifests differ in anything that values depend on, one line per place."""
+    parts = ("settings", "provenance", "plan", "schemes", "statistics")
+    kept = [{part: record.get(part) for part in parts} for record in (mine, theirs)]
+    for record in kept:
+        record["provenance"] = {k: v for k, v in (record["provenance"] or {}).items() if k not in INCIDENTAL}
+    # As they come back from a file: tuples have become lists.
+    left, right = (json.loads(json.dumps(record)) for record in kept)
+    found = differences(left, right)
+    return [line for line in found if not any(_within(line.split(":", 1)[0], place) for place in allow)]
+
+
+def _within(place: str, allowed: str) -> bool:
+    return place == allowed or place.startswith(allowed + ".")
+
+
+def _agree(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
+    """Write the manifest of a new run, or check that an existing one is the same and return that."""
+    if not (out / MANIFEST).is_file():
+        if finished_shards(out):
+            raise AnalysisError(
+                f"A new run needs a folder without shards; {out} has some but no {MANIFEST}. Choose another --out."
+            )
+        make_folder(out / SHARDS)
+        write_json(out / MANIFEST, manifest)
+        return manifest
+    existing = read_manifest(out)
+    if found := compare_manifests(manifest, existing, allow):
+        raise AnalysisError(
+            f"A run goes on with the settings and the software it began with; {out} differs (asked now against there): "
+            f"{'; '.join(found)}. Choose another --out, or restore these. Nothing was changed."
+        )
+    make_folder(out / SHARDS)
+    return existing
+
+
+def _describe(models: work.Models, place: Workers) -> dict[str, Any]:
+    """Describe the models where they will run: on the cluster, or here; memory for them is taken here only if they run here."""
+    if place.scheduler is not None:
+        return next(run_each(place, work.describe_models, [models]))
+    described = work.describe_models(models)
+    if place.count > 1:
+        work.loaded.cache_clear()
+    return described
+
+
+def _run(
+    out: Path,
+    manifest: Manifest,
+    place: Workers,
+    function: Callable[[Any], work.ShardResult],
+    tasks: Iterable[Any],
+    wanted: set[int],
+) -> Summary:
+    """Compute the wanted shards and write each as it comes."""
+    total, size = manifest["plan"][f"num_{_unit(manifest)}s"], manifest["plan"][f"{_unit(manifest)}s_per_shard"]
+    here = {key: manifest["provenance"][key] for key in environment()}
+    keep_logits = bool(manifest["settings"]["save_logits"])
+    if keep_logits:
+        make_folder(out / LOGITS)
+    start, rows, contexts, written = time.monotonic(), 0, 0, 0
+    done = total - sum(min(size, total - index * size) for index in wanted)
+    with tqdm(total=total, initial=done, unit=_unit(manifest), desc=out.name, disable=not sys.stderr.isatty()) as bar:
+        for result in run_each(place, function, tasks):
+            if found := differences(here, result.environment):
+                raise AnalysisError(
+                    f"Every worker must run the software of the run; one differs: {'; '.join(found)}. Update it."
+                )
+            if result.logits is not None:
+                write_atomically(out / LOGITS / f"{Path(shard_name(result.index)).stem}.safetensors", result.logits)
+            write_atomically(shard_path(out, result.index), result.shard)
+            rows, contexts, written = rows + result.rows, contexts + result.contexts, written + 1
+            bar.set_postfix_str(f"{contexts / (time.monotonic() - start):,.0f} positions/s", refresh=False)
+            bar.update(min(size, total - result.index * size))
+    finished = finished_shards(out)
+    if keep_logits and len(finished) == manifest["plan"]["num_shards"]:
+        _write_trace_manifest(out / LOGITS)
+    return Summary(
+        num_shards=manifest["plan"]["num_shards"],
+        finished=len(finished),
+        written=written,
+        rows=rows,
+        contexts=contexts,
+        seconds=time.monotonic() - start,
+    )
+
+
+def _write_trace_manifest(folder: Path) -> None:
+    from analysis.traces import write_manifest
+
+    if not (folder / "trace.json").is_file():
+        write_manifest(folder, sorted(path.name for path in folder.glob("shard-*.safetensors")))
+
+
+def _unit(manifest: Manifest) -> str:
+    return "prompt" if "num_prompts" in manifest["plan"] else "position"
+
+
+def _plan(count: int, size: int, unit: str) -> dict[str, int]:
+    return {f"num_{unit}s": count, f"{unit}s_per_shard": size, "num_shards": math.ceil(count / size)}
+
+
+def _missing(out: Path, manifest: Manifest, share: range | None) -> set[int]:
+    whole = range(manifest["plan"]["num_shards"])
+    if share is not None and (share.start < 0 or share.start >= max(share.stop, 1) or share.start >= len(whole)):
+        raise AnalysisError(
+            f"Shards are numbered 0 to {len(whole) - 1} here; got {share.start}:{share.stop}. Pass some of these."
+        )
+    return set(whole if share is None else range(share.start, min(share.stop, len(whole)))) - finished_shards(out)
+
+
+def _manifest(
+    settings: work.Settings,
+    asked: dict[str, Any],
+    described: dict[str, Any],
+    plan: dict[str, int],
+    columns: Sequence[TableColumn],
+) -> Manifest:
+    return {
+        "schema_version": SCHEMA,
+        "settings": dataclasses.asdict(settings) | asked,
+        "position_note": work.NOTES[settings.positions],
+        "provenance": described | origin() | {"threads": settings.threads},
+        "schemes": [
+            {
+                "column": column.name,
+                "scheme": column.scheme,
+                "law": column.law,
+                "k": column.k,
+                "lossless": column.lossless,
+                "optimum_column": column.optimum,
+                "definition": column.definition,
+            }
+            for column in columns
+        ],
+        "statistics": [{"column": name, "name": shown, "unit": unit} for name, shown, unit in _STATISTICS],
+        "plan": plan,
+    }
+
+
+_STATISTICS = (
+    ("draft_entropy", "entropy of the draft", "nats"),
+    ("target_entropy", "entropy of the target", "nats"),
+    ("tv", "total variation", "probability"),
+    ("kl_target_draft", "KL(target‖draft)", "nats"),
+    ("kl_draft_target", "KL(draft‖target)", "nats"),
+)
+
+
+def _as_intervals(manifest: Manifest) -> Manifest:
+    """Name two columns per scheme and statistic; entropies have no certified interval."""
+    statistics = [entry for entry in manifest["statistics"] if not entry["column"].endswith("entropy")]
+    ends = [
+        [entry | {f"{end}_column": f"{entry['column']}_{end}" for end in ("lower", "upper")} for entry in entries]
+        for entries in (manifest["schemes"], statistics)
+    ]
+    return manifest | {"schemes": ends[0], "statistics": ends[1]}
+
+
+def _digested(source: PromptSource, digest: Digest) -> Iterator[Any]:
+    for prompt in prompts(source):
+        digest.update(prompt)
+        yield prompt
+
+
+_PROMPT_SCHEMA = pa.schema([("prompt", pa.int64()), ("name", pa.string()), ("text", pa.string()), ("characters", pa.int64())])
+
+
+def _write_prompts(path: Path, stream: Iterator[Any]) -> None:
+    """Write the table of prompts, an excerpt of each, in bounded memory; it appears whole or not at all."""
+    with appearing(path) as file, pq.ParquetWriter(file, _PROMPT_SCHEMA, compression="zstd") as writer:
+        rows: list[dict[str, Any]] = []
+        for prompt in stream:
+            text = prompt.text[:_EXCERPT].encode("utf-8", "replace").decode("utf-8")
+            rows.append({"prompt": prompt.index, "name": prompt.name, "text": text, "characters": len(prompt.text)})
+            if len(rows) == _PROMPTS_AT_ONCE:
+                writer.write_table(pa.Table.from_pylist(rows, schema=_PROMPT_SCHEMA))
+                rows = []
+        writer.write_table(pa.Table.from_pylist(rows, schema=_PROMPT_SCHEMA))
+
+
+def _file_digest(path: Path) -> str:
+    """Return the SHA-256 of a trace: of the file, or of the files of a folder in the order of their names."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for file in [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file()):
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()

@@ -1,0 +1,99 @@
+"""Measuring every batched scheme, k = 1..8, against the forward passes that it follows and against a softmax.
+
+First rows: the shipped pair, windows of 256 tokens, V = 4,096, as many threads as there are cores for both. The measurement starts
+from both models' logits and gives every column of one (temperature, top-p) setting: two softmaxes in float64, one sort, every
+scheme. Last rows: 32 rows of V = 128,256 on the CPU and on CUDA, where there is one, against `torch.softmax` of the same tensor.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from analysis.measure import table_of_logits
+from analysis.models import SHIPPED_PAIR, load_pair
+from analysis.processing import settings_of
+from benchmarks.timing import medians
+
+KS = tuple(range(1, 9))
+WINDOWS, LENGTH = 4, 256
+ROWS, LARGE = 32, 128_256
+
+
+def run(*, seconds: float) -> list[dict[str, Any]]:
+    """Time both parts and return one row per operation."""
+    return [*shipped_pair(seconds), *large_vocabulary(seconds)]
+
+
+def shipped_pair(seconds: float) -> list[dict[str, Any]]:
+    """Time the measurement against the two models' forward passes."""
+    threads = len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    pair = load_pair(device="cpu")
+    text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")
+    tokens = pair.tokenizer(text)["input_ids"][: WINDOWS * LENGTH]
+    rows = torch.tensor(tokens).reshape(WINDOWS, LENGTH)
+    draft, target = (z.reshape(-1, pair.num_tokens).numpy() for z in pair.logits(rows))
+    functions: dict[str, Callable[[], object]] = {"both forward passes": lambda: pair.logits(rows)}
+    for name, setting in (("temperature 1", (1.0, 1.0)), ("temperature 0.7, top-p 0.9", (0.7, 0.9))):
+        settings = settings_of(*([value] for value in setting))
+        functions[f"measure, {name}"] = lambda settings=settings: table_of_logits(draft, target, settings, KS, threads=threads)
+    return _rows(
+        medians(functions, seconds=seconds), "both forward passes", WINDOWS * LENGTH, f"cpu, {threads} threads", "float64"
+    )
+
+
+def large_vocabulary(seconds: float) -> list[dict[str, Any]]:
+    """Time the measurement at V = 128,256 against a softmax, on every device and in both precisions."""
+    found = []
+    for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+        for precision in ("float32", "float64"):
+            found += _large(device, precision, seconds)
+    return found
+
+
+def _large(device: str, precision: str, seconds: float) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    base = 3.0 * rng.standard_normal((ROWS, LARGE))
+    both = [torch.asarray(x, dtype=torch.float32, device=device) for x in (base, base + rng.standard_normal(base.shape))]
+    threads = torch.get_num_threads()
+    given = [z.numpy() for z in both] if device == "cpu" else both
+    wide = both[1].to(getattr(torch, precision))
+    functions: dict[str, Callable[[], object]] = {
+        "softmax": lambda: torch.softmax(wide, dim=-1),
+        "measure, temperature 1": lambda: table_of_logits(
+            *given, settings_of([1.0], [1.0]), KS, precision=precision, threads=threads
+        ),
+    }
+    hardware = torch.cuda.get_device_name() if device == "cuda" else f"cpu, {threads} threads"
+    return _rows(
+        medians({k: _finished(f, device) for k, f in functions.items()}, seconds=seconds), "softmax", ROWS, hardware, precision
+    )
+
+
+def _finished(function: Callable[[], object], device: str) -> Callable[[], object]:
+    def call() -> None:
+        function()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return call
+
+
+def _rows(times: dict[str, float], yardstick: str, count: int, device: str, precision: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "operation": name,
+            "device": device,
+            "softmax in": precision,
+            "ms": ms,
+            "positions per second": 1e3 * count / ms,
+            "against": yardstick,
+            "ratio": ms / times[yardstick],
+        }
+        for name, ms in times.items()
+    ]

@@ -1,0 +1,149 @@
+"""What the documents say is true: examples run, commands and options exist, tables are complete, cited sections are there."""
+
+import contextlib
+import inspect
+import io
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import otm
+from otm import __main__ as otm_command
+from otm import audit, sequence
+from tests.house.test_repository import ROOT, _tracked
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_readme_examples_print_the_numbers_beside_them(example: str) -> None:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(example, "README.md", "exec"), {})
+    shown = [float(number) for number in re.findall(r"\d+\.\d+", printed.getvalue())]
+    for promised in re.findall(r"print\(.*\)  # (\d+\.\d+)", example):
+        # Half a unit in the last place that the comment shows.
+        unit = 10.0 ** -len(promised.partition(".")[2])
+        assert any(abs(number - float(promised)) <= 0.5 * unit for number in shown), f"{promised} is not printed"
+
+
+def _command_lines(document: Path) -> list[list[str]]:
+    """Return the words after `python -m` of every command in a fenced block without a language."""
+    fences = re.findall(r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = [text for language, text in fences if not language]
+    lines = [line.partition(" # ")[0] for block in blocks for line in block.splitlines()]
+    return [shlex.split(line.split("python -m ", 1)[1]) for line in lines if "python -m " in line]
+
+
+def _analysis_commands() -> dict[str, Any]:
+    """Return the commands of `python -m analysis` by name."""
+    from analysis.__main__ import app
+
+    group: Any = typer.main.get_command(app)
+    return dict(group.commands)
+
+
+def _otm_options() -> set[str]:
+    commands = next(action for action in otm_command._parser()._actions if action.dest == "command")
+    assert isinstance(commands.choices, dict)
+    return set(commands.choices["audit"]._option_string_actions)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_in_documents_exist_with_their_options(document: Path) -> None:
+    commands = _analysis_commands()
+    for module, *words in _command_lines(document):
+        options = {word for word in words if re.fullmatch(r"--[a-z][a-z-]*", word)}
+        if module == "analysis":
+            assert words[0] in commands, f"python -m analysis {words[0]} does not exist"
+            known = {name for parameter in commands[words[0]].params for name in parameter.opts}
+        else:
+            assert (module, words[0]) == ("otm", "audit"), f"{document.name} shows python -m {module}"
+            known = _otm_options()
+        assert options <= known, f"{document.name}: {words[0]} has no {sorted(options - known)}"
+
+
+def test_every_analysis_command_is_in_the_readme() -> None:
+    for name in _analysis_commands():
+        assert re.search(rf"^\| .*`{name}`", README, re.MULTILINE), f"python -m analysis {name} is not in the README's table"
+
+
+def test_every_figure_is_in_the_readme() -> None:
+    from figures.__main__ import DEFAULT, FURTHER
+
+    table = README.partition("## Figures")[2].partition("\n## ")[0]
+    rows = "\n".join(line for line in table.splitlines() if line.startswith("| "))
+    for name in DEFAULT:
+        assert f"| {name.removeprefix('figure')} |" in rows, f"{name} has no row"
+    for name in FURTHER:
+        assert f"`{name}`" in rows, f"{name} has no row"
+
+
+def test_every_figure_module_is_registered() -> None:
+    from figures.__main__ import DEFAULT, FURTHER
+
+    drawn = {path.stem for path in (ROOT / "figures").glob("*.py") if "\ndef draw(" in path.read_text(encoding="utf-8")}
+    assert drawn == set(DEFAULT + FURTHER)
+
+
+def test_names_in_the_readme_exist() -> None:
+    """Calls named in tables: `name` in the second column of a table headed | what | call | reference |."""
+    namespaces = (otm, sequence, audit)
+    tables = re.findall(r"^\| what \| call \| reference \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", README, re.MULTILINE)
+    assert len(tables) == 2
+    for row in "".join(tables).splitlines():
+        for name in re.findall(r"`([A-Za-z_]+)[`(]", row.split(" | ")[1]):
+            assert any(name in namespace.__all__ for namespace in namespaces), f"the README names {name}"
+
+
+def test_every_document_is_listed() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    for path in (ROOT / "docs").glob("*.md"):
+        assert path.name == "README.md" or f"]({path.name})" in index, f"docs/README.md does not list {path.name}"
+
+
+def _theory_titles() -> set[str]:
+    """Return headings, and the bold titles of paragraphs without their marks: **Trees [proved].**"""
+    text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    bold = re.findall(r"^(?:\d+\. )?\*\*([^*]+?)(?: \[[^\]]*\])?\.?\*\*", text, re.MULTILINE)
+    return {*re.findall(r"^#+ (.+)$", text, re.MULTILINE), *(" ".join(title.split()) for title in bold)}
+
+
+def test_cited_sections_of_the_theory_exist() -> None:
+    titles = _theory_titles()
+    cited = 0
+    for path in (p for p in _tracked() if p.suffix in (".py", ".md")):
+        text = re.sub(r"\s*\n\s*(?:# )?", " ", path.read_text(encoding="utf-8"))
+        for group in re.findall(r'theory\.md[),]* \(?((?:"[^"]+"(?:, and |, | and |))+)', text):
+            for title in re.findall(r'"([^"]+)"', group):
+                cited += 1
+                assert title in titles, f"{path.relative_to(ROOT)} cites {title!r}, which docs/theory.md does not have"
+    assert cited > 50  # the pattern still finds them
+
+
+def test_theory_lists_its_sections() -> None:
+    text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    contents = " ".join(text.partition("Contents:")[2].partition("\n## ")[0].split())
+    assert re.findall(r"\[([^\]]+)\]\(#", contents) == re.findall(r"^## (.+)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("namespace", [otm, sequence, audit], ids=["otm", "sequence", "audit"])
+def test_exports_say_what_they_take_give_and_cost(namespace: Any) -> None:
+    assert len(set(namespace.__all__)) == len(namespace.__all__)
+    for name in namespace.__all__:
+        thing = getattr(namespace, name)
+        own = vars(thing).get("__doc__") if inspect.isclass(thing) else inspect.getdoc(thing)
+        if inspect.isclass(thing):
+            assert own, f"{name} has no docstring"
+            assert not own.startswith(f"{name}("), f"{name} has no docstring of its own"
+        elif inspect.isfunction(thing):
+            assert own, f"{name} has no docstring"
+            for part in ("Args:", "Cost", ">>>"):
+                assert part in own, f"{name} has no {part}"
+            assert re.search(r"^(Returns|Yields):", own, re.MULTILINE), f"{name} does not say what it returns"
