@@ -7,6 +7,7 @@ Every experiment decodes prompts cut from the pair's held-out text with a list o
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,6 +45,7 @@ ERSD_OPTIMAL = (1, 2, 4, 8, 16, 32)
 ERSD_METHODS: dict[str, Callable[[TreeShape], Decoder]] = {"GSD": Gsd, "ERSD": Ersd}
 
 MENTORED_BUDGETS = (0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0)
+MENTORED_LENIENCES = (0.8, 0.5, 0.25)
 MENTORED_LENGTH = 5
 
 
@@ -53,11 +55,10 @@ def run_experiment(name: str, *, work: Path, out: Path, num_prompts: int, drafts
     Raises:
         AnalysisError: on an unknown name, or as decoding does.
     """
-    known: dict[str, Callable[[Laboratory], dict[str, Any]]] = {"table2": table2, "ersd": ersd, "mentored": mentored}
-    if name not in known:
-        raise AnalysisError(f"There are the experiments {', '.join(known)}; got {name!r}. Choose one.")
+    if name not in EXPERIMENTS:
+        raise AnalysisError(f"There are the experiments {', '.join(EXPERIMENTS)}; got {name!r}. Choose one.")
     laboratory = Laboratory(work=work, num_prompts=num_prompts, drafts=drafts)
-    data = known[name](laboratory)
+    data = EXPERIMENTS[name](laboratory)
     path = out / f"{name}.json"
     out.mkdir(parents=True, exist_ok=True)
     record = {
@@ -194,32 +195,30 @@ def vertex_acceptance(records: Sequence[Record], shape: TreeShape) -> np.ndarray
 
 def hash_of(shape: TreeShape) -> str:
     """Return a short name of a shape."""
-    import hashlib
-
     return hashlib.sha256(shape.parents.tobytes()).hexdigest()[:8]
 
 
 def mentored(laboratory: Laboratory) -> dict[str, Any]:
     """Speed against distortion of mentored decoding on the pair: tokens per call, and the exact KL per verified token."""
-    decoders: dict[str, Decoder] = {"speculative": SpeculativeSampling(MENTORED_LENGTH)}
-    for budget in MENTORED_BUDGETS:
-        decoders[f"Mentored({budget})"] = SpeculativeSampling(MENTORED_LENGTH, otm.Mentored(budget))
-    for value in (0.8, 0.5, 0.25):
-        decoders[f"Lenience({value})"] = SpeculativeSampling(MENTORED_LENGTH, otm.Lenience(value))
-    decoders["TypicalAcceptance()"] = SpeculativeSampling(MENTORED_LENGTH, otm.TypicalAcceptance())
-    decoders["Fuzzy(0.4)"] = SpeculativeSampling(MENTORED_LENGTH, otm.Fuzzy(0.4))
+    verifiers: dict[str, otm.Verifier] = {
+        "speculative": otm.Maximal(),
+        **{f"Mentored({budget})": otm.Mentored(budget) for budget in MENTORED_BUDGETS},
+        **{f"Lenience({value})": otm.Lenience(value) for value in MENTORED_LENIENCES},
+        "TypicalAcceptance()": otm.TypicalAcceptance(),
+        "Fuzzy(0.4)": otm.Fuzzy(0.4),
+    }
+    decoders: dict[str, Decoder] = {label: SpeculativeSampling(MENTORED_LENGTH, one) for label, one in verifiers.items()}
     records = laboratory.decode("mentored", decoders, seeds=(0, 1))
     pair = load_pair(device="cpu")
-    problem = _held_out_problem(pair, laboratory.num_prompts)
+    problems = _held_out_problems(pair, laboratory.num_prompts)
     rows = []
-    for label, decoder in decoders.items():
-        assert isinstance(decoder, SpeculativeSampling)
-        mean = _mean_divergence(decoder.verifier, problem)
+    for label, verifier in verifiers.items():
+        mean = _mean_divergence(verifier, problems)
         rows.append(dataclasses.asdict(efficiency(records, decoder=label)) | {"kl": mean, "label": label})
     return {"rows": rows, "length": MENTORED_LENGTH}
 
 
-def _held_out_problem(pair: Pair, num_prompts: int) -> list[otm.Problem]:
+def _held_out_problems(pair: Pair, num_prompts: int) -> list[otm.Problem]:
     """Return both next-token laws along the held-out prompts: contexts of the target's world, as the chain rule asks for."""
     import torch
 
@@ -234,3 +233,7 @@ def _held_out_problem(pair: Pair, num_prompts: int) -> list[otm.Problem]:
 
 def _mean_divergence(verifier: otm.Verifier, problems: Sequence[otm.Problem]) -> float:
     return float(np.mean([otm.distortion(verifier, problem).kl for problem in problems]))
+
+
+EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {"table2": table2, "ersd": ersd, "mentored": mentored}
+"""Every experiment by name; the figure that draws it has its name, or names it."""

@@ -28,7 +28,7 @@ def environment() -> dict[str, Any]:
         "versions": {name: _version(name) for name in PACKAGES},
         "python": sys.version.split()[0],
         "machine": platform.machine(),
-        "processor": _processor(),
+        "processor": processor(),
     }
 
 
@@ -68,6 +68,16 @@ def revision() -> str:
         return "unknown"
 
 
+def processor() -> str:
+    """Return the processor's model name, or what the platform calls it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
 def differences(left: Any, right: Any, path: str = "") -> list[str]:
     """Return where two nested records differ, one line per place with both values.
 
@@ -97,12 +107,3 @@ def _version(name: str) -> str | None:
 def _git(folder: Path, *arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=20)
     return done.stdout.strip()
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
+
+from analysis.provenance import processor
 
 
 def medians(
@@ -39,22 +39,13 @@ def medians(
 def machine() -> dict[str, object]:
     """Return processor, cores, the vector extensions that sorting depends on, load, and versions."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "load at start": round(os.getloadavg()[0], 2),
         "vector extensions": ", ".join(_extensions()) or "unknown",
         "python": sys.version.split()[0],
         **{name: metadata.version(name) for name in ("numpy", "scipy", "highspy", "POT")},
     }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def _extensions() -> list[str]:

@@ -10,6 +10,8 @@ import json
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from figures.paths import DATA
@@ -23,6 +25,8 @@ STRATEGIES = ("batch", "sequence", "SpecInfer", "optimal")
 COLOURS = dict(zip(STRATEGIES, (PALETTE[4], PALETTE[0], PALETTE[2], PALETTE[1]), strict=True))
 MARKERS = dict(zip(STRATEGIES, "sD^o", strict=True))
 NAMES = {"batch": "batch", "sequence": "sequence", "SpecInfer": "SpecInfer tree", "optimal": "optimal tree"}
+METHODS = {"GSD": "GSD: recursive rejection", "ERSD": "ERSD: exponential races"}
+BOUND = "#8A8A8A"
 
 
 def capture() -> dict[str, Any]:
@@ -81,3 +85,19 @@ def fixed_bound(vector: NDArray[np.float64], most: int) -> list[float]:
     if not np.isfinite(extra):
         extra = 1_000_000  # the limit of many extra symbols, near enough for a drawing
     return [tunstall_explored_upper(vector, num_nodes=n, num_explored=ranks, num_extra=int(extra)) for n in range(1, most + 1)]
+
+
+def legend() -> list[Line2D]:
+    """Return the legend's entries of the strategies: points with dashed lines."""
+    return [
+        Line2D([], [], color=COLOURS[s], marker=MARKERS[s], mfc="white", ls=(0, (4, 2)), lw=1.3, label=NAMES[s])
+        for s in STRATEGIES
+    ]
+
+
+def drafted_axis(axes: Axes, label: str) -> None:
+    """Count drafted tokens from 1 to 32 along the horizontal axis, in powers of two."""
+    axes.set_xscale("log", base=2)
+    ticks = [1, 2, 4, 8, 16, 32]
+    axes.set_xticks(ticks, [str(n) for n in ticks])
+    axes.set_xlabel(label)

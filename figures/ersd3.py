@@ -61,29 +61,22 @@ def draw(data: dict[str, Any]) -> Figure:
 
 def _panel(axes: Axes, panel: dict[str, Any]) -> None:
     ns = range(1, len(panel["minimal_bound"]) + 1)
-    axes.plot(ns, panel["minimal_bound"], color="#8A8A8A", lw=1.4)
-    axes.plot(ns, panel["fixed_bound"], color="#8A8A8A", lw=1.2, ls=":")
+    axes.plot(ns, panel["minimal_bound"], color=ersd.BOUND, lw=1.4)
+    axes.plot(ns, panel["fixed_bound"], color=ersd.BOUND, lw=1.2, ls=":")
     for strategy in ersd.STRATEGIES:
         colour = ersd.COLOURS[strategy]
         axes.plot(*panel["theory"][strategy], color=colour, ls=(0, (4, 2)), lw=1.3)
         mine = [run for run in panel["runs"] if run["strategy"] == strategy]
         style.points(axes, [run["drafted"] for run in mine], mine, colour=colour, marker=ersd.MARKERS[strategy])
-    axes.set_xscale("log", base=2)
-    ticks = [1, 2, 4, 8, 16, 32]
-    axes.set_xticks(ticks, [str(n) for n in ticks])
-    axes.set_xlabel("drafted tokens per call")
-    axes.set_title({"GSD": "GSD: recursive rejection", "ERSD": "ERSD: exponential races"}[panel["method"]], fontsize=10)
+    ersd.drafted_axis(axes, "drafted tokens per call")
+    axes.set_title(ersd.METHODS[panel["method"]], fontsize=10)
     tops = [*(run["high"] for run in panel["runs"]), *(max(values) for _, values in panel["theory"].values())]
     axes.set_ylim(1.0, max(tops) + 0.35)
 
 
 def _legend() -> list[Line2D]:
-    strategies = [
-        Line2D([], [], color=ersd.COLOURS[s], marker=ersd.MARKERS[s], mfc="white", ls=(0, (4, 2)), lw=1.3, label=ersd.NAMES[s])
-        for s in ersd.STRATEGIES
-    ]
     return [
-        *strategies,
-        Line2D([], [], color="#8A8A8A", lw=1.4, label="upper bound, best m"),
-        Line2D([], [], color="#8A8A8A", lw=1.2, ls=":", label="upper bound, one m"),
+        *ersd.legend(),
+        Line2D([], [], color=ersd.BOUND, lw=1.4, label="upper bound, best m"),
+        Line2D([], [], color=ersd.BOUND, lw=1.2, ls=":", label="upper bound, one m"),
     ]

@@ -63,7 +63,7 @@ def draw(data: dict[str, Any]) -> Figure:
 
 
 def _panel(axes: Axes, panel: dict[str, Any]) -> None:
-    axes.plot(range(2, len(panel["bound"]) + 2), panel["bound"], color="#8A8A8A", lw=1.2, ls=":")
+    axes.plot(range(2, len(panel["bound"]) + 2), panel["bound"], color=ersd.BOUND, lw=1.2, ls=":")
     for strategy in ersd.STRATEGIES:
         colour = ersd.COLOURS[strategy]
         if strategy in panel["theory"]:
@@ -79,18 +79,11 @@ def _panel(axes: Axes, panel: dict[str, Any]) -> None:
             color=colour,
             mfc="white",
         )
-    axes.set_xscale("log", base=2)
+    ersd.drafted_axis(axes, "n, in drafting order")
     axes.set_yscale("log")
-    ticks = [1, 2, 4, 8, 16, 32]
-    axes.set_xticks(ticks, [str(n) for n in ticks])
     axes.set_ylim(2e-3, 1.0)
-    axes.set_xlabel("n, in drafting order")
-    axes.set_title({"GSD": "GSD: recursive rejection", "ERSD": "ERSD: exponential races"}[panel["method"]], fontsize=10)
+    axes.set_title(ersd.METHODS[panel["method"]], fontsize=10)
 
 
 def _legend() -> list[Line2D]:
-    strategies = [
-        Line2D([], [], color=ersd.COLOURS[s], marker=ersd.MARKERS[s], mfc="white", ls=(0, (4, 2)), lw=1.3, label=ersd.NAMES[s])
-        for s in ersd.STRATEGIES
-    ]
-    return [*strategies, Line2D([], [], color="#8A8A8A", lw=1.2, ls=":", label="slope of the bound, one m")]
+    return [*ersd.legend(), Line2D([], [], color=ersd.BOUND, lw=1.2, ls=":", label="slope of the bound, one m")]

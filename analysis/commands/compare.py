@@ -7,21 +7,21 @@ from typing import Annotated
 
 import typer
 
-from analysis.commands.options import integers
+from analysis.commands.options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers
 
 
 def compare(
     prompt: Annotated[str, typer.Option(help="The text whose next token is drafted and verified.")],
-    draft: Annotated[str | None, typer.Option(help="Draft model: hub name or folder. Default: the shipped one.")] = None,
-    target: Annotated[str | None, typer.Option(help="Target model: hub name or folder. Default: the shipped one.")] = None,
+    draft: DraftName = None,
+    target: TargetName = None,
     k: Annotated[str, typer.Option(help="Numbers of drafts, comma-separated.")] = "1,2,4,8,16",
-    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature of both models.")] = 1.0,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus mass of both models.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    temperature: Temperature = 1.0,
+    top_p: TopP = None,
+    device: Device = "auto",
     samples: Annotated[int, typer.Option(min=0, help="Monte Carlo draws per row; 0 for none.")] = 2_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the Monte Carlo draws.")] = 0,
     plot: Annotated[Path, typer.Option(help="Where to write the plot (.png, .pdf or .svg).")] = Path("comparison.png"),
-    trust_remote_code: Annotated[bool, typer.Option(help="Run Python files that come with a model.")] = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Compare every scheme on both models' next-token distributions after a prompt."""
     import numpy as np

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from analysis.commands.options import integers
+from analysis.commands.options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers
 
 
 def decode(
@@ -16,17 +16,17 @@ def decode(
     decoder: Annotated[
         list[str], typer.Option(help="An algorithm, for example 'DraftSelection(4, 8)' or 'Gsd(chain(5))'; repeat for several.")
     ],
-    draft: Annotated[str | None, typer.Option(help="Draft model: hub name or folder. Default: the shipped one.")] = None,
-    target: Annotated[str | None, typer.Option(help="Target model: hub name or folder. Default: the shipped one.")] = None,
+    draft: DraftName = None,
+    target: TargetName = None,
     num_tokens: Annotated[int, typer.Option(min=1, help="Tokens to decode per prompt.")] = 64,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.")] = 128,
     limit: Annotated[int | None, typer.Option(min=1, help="Use the first prompts only.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated; one text each.")] = "0",
-    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature of both models.")] = 1.0,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus mass of both models.")] = None,
+    temperature: Temperature = 1.0,
+    top_p: TopP = None,
     field: Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")] = "text",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    trust_remote_code: Annotated[bool, typer.Option(help="Run Python files that come with a model.")] = False,
+    device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Decode prompts with any algorithm and report tokens per serial call of the target."""
     import itertools

@@ -7,24 +7,25 @@ from typing import Annotated
 
 import typer
 
+from analysis.commands.options import Device, DraftName, TargetName, TrustRemoteCode, integers
+
 
 def latency(
     out: Annotated[Path, typer.Option(help="The JSON file to write.")] = Path("latency.json"),
-    draft: Annotated[str | None, typer.Option(help="Draft model: hub name or folder. Default: the shipped one.")] = None,
-    target: Annotated[str | None, typer.Option(help="Target model: hub name or folder. Default: the shipped one.")] = None,
+    draft: DraftName = None,
+    target: TargetName = None,
     lengths: Annotated[str, typer.Option(help="New tokens per sequence, comma-separated, 4 among them.")] = "1,2,3,4,5,6,7,8",
     batches: Annotated[str, typer.Option(help="Sequences in a pass, comma-separated, 1 among them.")] = "1,2,4,8",
     context: Annotated[int, typer.Option(min=1, help="Tokens that are cached before each pass.")] = 128,
     nodes: Annotated[str, typer.Option(help="Sizes of draft trees, comma-separated, 0 among them.")] = "0,1,2,4,8,16,32,64",
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure.")] = 60.0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: torch's choice.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option(help="Run Python files that come with a model.")] = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
     import torch
 
-    from analysis.commands.options import integers
     from analysis.latency import SIDES, Grid, latency_table, write_latency
     from analysis.models import SHIPPED_PAIR, load_pair
 

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from analysis.commands.options import Device, DraftName, TargetName, TrustRemoteCode
 from analysis.errors import AnalysisError
 
 
 def measure(
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run there goes on.")],
-    draft: Annotated[str | None, typer.Option(help="Draft model: hub name or folder. Default: the shipped one.")] = None,
-    target: Annotated[str | None, typer.Option(help="Target model: hub name or folder. Default: the shipped one.")] = None,
+    draft: DraftName = None,
+    target: TargetName = None,
     prompts: Annotated[Path | None, typer.Option(help="Text (one prompt per line), .jsonl or .parquet.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Data set of the datasets library: hub name or folder.")] = None,
     split: Annotated[str, typer.Option(help="Split of the data set.")] = "train",
@@ -30,7 +31,7 @@ def measure(
     max_tokens: Annotated[int, typer.Option(help="Tokens of a prompt that are used.")] = 512,
     new_tokens: Annotated[int, typer.Option(help="Tokens sampled after each prompt, along sampled paths.")] = 64,
     block: Annotated[int, typer.Option(help="Drafts per block of the on-policy decoder.")] = 4,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    device: Device = "auto",
     device_map: Annotated[str | None, typer.Option(help="Spread each model over devices: auto, balanced, …")] = None,
     dtype: Annotated[str, typer.Option(help="Weights: float32, float16 or bfloat16.")] = "float32",
     precision: Annotated[str, typer.Option(help="Softmax of the analysis: float64 or float32.")] = "float64",
@@ -41,7 +42,7 @@ def measure(
     threads: Annotated[int | None, typer.Option(help="Threads per process; part of what a run is.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, instead of local processes.")] = None,
     allow: Annotated[list[str] | None, typer.Option(help="Place where an existing run may differ.")] = None,
-    trust_remote_code: Annotated[bool, typer.Option(help="Run Python files that come with a model.")] = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Measure every batched scheme on real logits, position by position, into Parquet shards."""
     from analysis.measure import Models, Settings

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from analysis.errors import AnalysisError
+
+DraftName = Annotated[str | None, typer.Option(help="Draft model: hub name or folder. Default: the shipped one.")]
+TargetName = Annotated[str | None, typer.Option(help="Target model: hub name or folder. Default: the shipped one.")]
+Temperature = Annotated[float, typer.Option(min=0.0, help="Sampling temperature of both models.")]
+TopP = Annotated[float | None, typer.Option(help="Nucleus mass of both models.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+TrustRemoteCode = Annotated[bool, typer.Option(help="Run Python files that come with a model.")]
 
 
 def integers(text: str, *, name: str = "k", minimum: int = 1) -> list[int]:

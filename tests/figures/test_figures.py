@@ -1,5 +1,6 @@
 """Every figure: built end to end, its numbers against closed forms and against its own Monte Carlo points."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -150,3 +151,67 @@ def test_bracket_holds_the_optimum_and_narrows(built: Path) -> None:
         assert lost.min() > -1e-12
         assert above.min() > -1e-12
         assert np.all(np.median(lost, axis=1)[1:] < np.median(lost, axis=1)[:-1])
+
+
+def test_ersd_theory_is_the_sum_of_path_products_and_its_bounds_hold(built: Path) -> None:
+    data = _data(built, "ersd3")
+    for panel in data["panels"]:
+        vector = np.array(panel["acceptance"])
+        assert np.all(np.diff(vector) <= 0)
+        curves = panel["theory"]
+        ns, batch = curves["batch"]
+        np.testing.assert_allclose(batch, 1 + np.cumsum(vector)[: len(ns)])
+        ns, sequence = curves["sequence"]
+        np.testing.assert_allclose(sequence, [(1 - vector[0] ** (n + 1)) / (1 - vector[0]) for n in ns])
+        ns, optimal = curves["optimal"]
+        assert ns == list(range(1, len(ns) + 1))
+        for other in ("batch", "sequence", "SpecInfer"):
+            at = {n: value for n, value in zip(*curves[other], strict=True) if n <= len(ns)}
+            assert all(value <= optimal[n - 1] + 1e-12 for n, value in at.items())
+        assert np.all(np.array(panel["minimal_bound"])[: len(ns)] >= np.array(optimal) - 1e-12)
+        # The bound of Lemma 4.2 with a fixed i_max holds for trees that explore no more ranks, all of these.
+        assert np.all(np.array(panel["fixed_bound"])[: len(ns)] >= np.array(optimal) - 1e-12)
+        assert {run["strategy"] for run in panel["runs"]} == {"batch", "sequence", "SpecInfer", "optimal"}
+
+
+def test_ersd_gains_add_up_to_the_tokens_of_the_largest_runs(built: Path) -> None:
+    runs = {panel["method"]: panel["runs"] for panel in _data(built, "ersd3")["panels"]}
+    for panel in _data(built, "ersd4")["panels"]:
+        for strategy, measured in panel["measured"].items():
+            largest = max((run for run in runs[panel["method"]] if run["strategy"] == strategy), key=lambda run: run["drafted"])
+            # One text may have ended with an accepted end-of-text token, which earns no token of its own.
+            assert abs(1 + sum(measured["gain"]) - largest["mean"]) < 0.02
+
+
+def test_table2_says_that_more_drafts_and_a_better_draft_help(built: Path) -> None:
+    data = _data(built, "table2")
+    rows = {(row["parameters"], row["K"], row["L"]): row["mean"] for row in data["rows"]}
+    sizes = sorted({key[0] for key in rows})
+    assert len(sizes) == 2
+    for size in sizes:
+        for length in (4, 8):
+            assert rows[size, 8, length] > rows[size, 2, length] > rows[size, 1, length] > 1
+    assert all(rows[sizes[1], k, length] > rows[sizes[0], k, length] for k in (1, 2, 4, 8) for length in (4, 8))
+    assert len(data["paper"]) == 8
+
+
+def test_lossy_schemes_are_faster_and_respect_their_budget(built: Path) -> None:
+    rows = {row["label"]: row for row in _data(built, "mentored")["rows"]}
+    assert abs(rows["speculative"]["kl"]) < 1e-12
+    budgets = sorted(float(label[9:-1]) for label in rows if label.startswith("Mentored("))
+    for low, high in itertools.pairwise(budgets):
+        assert rows[f"Mentored({low})"]["mean"] <= rows[f"Mentored({high})"]["mean"]
+    for budget in budgets:
+        assert rows[f"Mentored({budget})"]["kl"] <= budget * (1 + 1e-9)
+        assert rows[f"Mentored({budget})"]["mean"] > rows["speculative"]["mean"]
+
+
+def test_latencies_are_relative_to_four_tokens_of_one_sequence(built: Path) -> None:
+    data = _data(built, "table1")
+    row = data["lengths"].index(4)
+    assert data["relative"]["target"][row][data["batches"].index(1)]["median"] == pytest.approx(1.0)
+    assert all(
+        cell["low"] <= cell["median"] <= cell["high"] for side in data["relative"].values() for line in side for cell in line
+    )
+    largest = data["tree"]["target"][-1]["median"]
+    assert data["tree"]["draft"][-1]["median"] < largest

@@ -1,6 +1,8 @@
 """What the documents say is true: examples run, commands and options exist, tables are complete, cited sections are there."""
 
+import ast
 import contextlib
+import importlib
 import inspect
 import io
 import re
@@ -147,3 +149,14 @@ def test_exports_say_what_they_take_give_and_cost(namespace: Any) -> None:
             for part in ("Args:", "Cost", ">>>"):
                 assert part in own, f"{name} has no {part}"
             assert re.search(r"^(Returns|Yields):", own, re.MULTILINE), f"{name} does not say what it returns"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_python_in_documents_parses_and_imports_what_exists(document: Path) -> None:
+    """Examples that need an engine or a finished run are not run here; what they take from this repository must be there."""
+    for example in re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL):
+        for node in ast.walk(ast.parse(example)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in ("otm", "analysis", "figures"):
+                module = importlib.import_module(str(node.module))
+                for alias in node.names:
+                    assert alias.name in vars(module), f"{document.name}: {node.module} has no {alias.name}"
