@@ -22,13 +22,14 @@ from analysis import positions, runs
 from analysis.errors import AnalysisError
 from analysis.measure import Models, Settings, ShardTask, loaded, measure_shard, table_of_logits
 from analysis.models import SHIPPED_PAIR
-from analysis.processing import distributions, settings_of
+from analysis.processing import Setting, distributions, settings_of
 from analysis.prompts import DataSet, Digest, JsonLines, ParquetFile, TextFile, open_prompts, prompts
 from analysis.scheduling import Workers
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 
 KILLING = Path(__file__).with_name("killing.py")
 CPU = Models(device="cpu")
+PLAIN = Setting(1.0, 1.0, 1.0)
 SMALL = Settings(k=(1, 2, 4), temperatures=(0.7, 1.0), top_ps=(0.9, 1.0), shard_prompts=2, max_tokens=24, new_tokens=6)
 TEXTS = [
     "Return the number of elements.",
@@ -148,7 +149,7 @@ def test_sampled_paths(kind: str) -> None:
     path = positions.Path(kind, settings_of([0.7, 1.0], [1.0]), 24, 12, 2, seed=3)
     first, second = (list(positions.windows(pair, 5, TEXTS[0], path)) for _ in range(2))
     assert first == second
-    assert [window.settings for window in first] == [((0.7, 1.0),), ((1.0, 1.0),)]
+    assert [window.settings for window in first] == [(Setting(0.7, 1.0, 0.7),), (PLAIN,)]
     prompt = tuple(pair.encode(TEXTS[0]))
     for window in first:
         assert window.tokens[: len(prompt)] == prompt
@@ -165,10 +166,10 @@ def test_on_policy_contexts_leave_out_bonus_positions_and_follow_the_target() ->
     twin = dataclasses.replace(pair, draft=pair.target)
     prompt = tuple(pair.encode(TEXTS[0]))
     uniforms = np.random.default_rng(0).random((7, 3))
-    output, contexts = positions.decode(twin, prompt, (1.0, 1.0), uniforms, block=2)
+    output, contexts = positions.decode(twin, prompt, PLAIN, uniforms, block=2)
     assert [n - len(prompt) for n in contexts] == [0, 1, 3, 4, 6]
     # Accepted drafts and bonus tokens are all drawn from the target with the first uniform.
-    assert output == positions.continuation(pair, prompt, (1.0, 1.0), uniforms[:, 0], side=1)
+    assert output == positions.continuation(pair, prompt, PLAIN, uniforms[:, 0], side=1)
 
 
 def test_a_decoded_token_has_the_targets_law() -> None:
@@ -192,7 +193,7 @@ def test_a_decoded_token_has_the_targets_law() -> None:
     for a in middle:
         for b in middle:
             for c in middle[::4]:
-                counts[positions.decode(pair, (0,), (1.0, 1.0), np.array([[a, b, c]]), block=4)[0][0]] += 1
+                counts[positions.decode(pair, (0,), PLAIN, np.array([[a, b, c]]), block=4)[0][0]] += 1
     # Each of the three uniforms misses its integral by at most 1/20, 1/20, 1/5 of the mass that it decides on (≤ ½ is rejected).
     np.testing.assert_allclose(counts / counts.sum(), q, atol=0.05)
 

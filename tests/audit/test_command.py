@@ -109,3 +109,27 @@ def test_as_a_module(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("## `audited_kernels:trusting`: not lossless")
+
+
+@pytest.mark.parametrize("body", ["import sys; sys.exit(0)", "raise RuntimeError('at import')", "def f(:"])
+def test_a_module_that_does_not_import_is_no_verdict(body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"broken_{len(body)}"
+    (tmp_path / f"{name}.py").write_text(body, encoding="utf-8")
+    assert main(["audit", f"{name}:f"]) == 2
+    assert capsys.readouterr().err
+
+
+def test_an_exit_inside_the_callable_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "leaving.py").write_text("def verify(p, q, drafts, u):\n    raise SystemExit(0)\n", encoding="utf-8")
+    for mode in ("exact", "sampled"):
+        assert main(["audit", "leaving:verify", "--mode", mode, *PAIR]) == 2
+    assert "SystemExit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["1e999999999", "nan", "1/1e-400"])
+def test_numbers_beyond_floats_are_refused_at_once(number: str) -> None:
+    try:
+        status = main(["audit", "otm:Maximal", "--draft", number, "--target", "1"])
+    except SystemExit as stopped:
+        status = int(str(stopped.code))
+    assert status == 2

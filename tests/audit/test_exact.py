@@ -361,3 +361,47 @@ class TestAnswers:
         assert audit_exactly(in_float32, problem).verdict == "not lossless"
         allowed = rounding_tolerance(2, 1, unit_roundoff=2.0**-24)
         assert audit_exactly(in_float32, problem, tolerance=allowed).verdict == "lossless"
+
+
+class TestWhatHidesFromTheTrace:
+    """Callables whose fault once lay in a box that the trace called decided."""
+
+    PROBLEM = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
+
+    @pytest.mark.parametrize(
+        "hidden",
+        [
+            lambda u: np.log(u[0]) - np.log(u[1]) < -3,  # −∞ + ∞ at a corner
+            lambda u: np.log(u[1] - 0.4) < -4,  # NaN below 0.4, not above
+            lambda u: np.log1p(-u[1] * 1.02) < -5,
+            lambda u: 1.0 / (0.0 - u[1]) < -40,  # a zero of the other sign at an end
+            lambda u: "77" in str(u[1])[:6],
+            lambda u: f"{u[1]}"[2:4] == "77",
+        ],
+    )
+    def test_it_is_not_called_lossless(self, hidden: Any) -> None:
+        def verify(p: Any, q: Any, drafts: Any, u: Any) -> int:
+            return 0 if hidden(u) else int(maximal(p, q, drafts, u)[0])
+
+        assert audit_exactly(verify, self.PROBLEM).verdict != "lossless"
+
+    def test_nan_is_not_equal_to_itself(self) -> None:
+        def function(u: Any) -> bool:
+            root = np.sqrt(u[0] - 0.25)
+            return bool(root == root)
+
+        law = integrate(function, 1, most_slanted=50)  # 1/4 of NaN: undecided or given up, never "always equal"
+        assert law is None or law.mass.get(True, 0.0) <= 0.75 + 1e-12
+
+    def test_integers_without_end_are_undecided_within_the_budget(self) -> None:
+        law = integrate(lambda u: int(u[0] * 2.0**32) % 2, 1, most_work=500)
+        assert law is not None
+        assert law.undecided > 0.9
+        assert law.cells <= 500
+
+    def test_an_exit_is_a_failure(self) -> None:
+        def verify(p: Any, q: Any, drafts: Any, u: Any) -> int:
+            raise SystemExit(0)
+
+        with pytest.raises(CandidateFailure, match="SystemExit"):
+            audit_exactly(verify, self.PROBLEM)

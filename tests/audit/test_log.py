@@ -167,3 +167,36 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path, Path("/dev/zero"), empty):
         with pytest.raises(otm.InvalidParameter):
             audit_log(path)
+
+
+class TestUnlistedTokens:
+    """The tail is many tokens: it must neither be taken for 0 nor for one likely token."""
+
+    @pytest.mark.parametrize("law", [otm.Deterministic(1), otm.Deterministic(2), otm.Greedy(2)])
+    def test_a_heavy_tail_is_not_the_likeliest_token(self, law: otm.Law) -> None:
+        # p = (.2, .15, 13 tokens of .05): token 0 is always drafted, and q = (1, 0, …) always accepts it.
+        part = {"tokens": [0, 1], "tail": 0.65, "probabilities": [0.2, 0.15]}
+        target = {"tokens": [0, 1], "tail": 0.0, "probabilities": [1.0, 0.0]}
+        line = json.dumps({"drafts": [0, 7][: law.k], "draft": part, "target": target, "output": 0})
+        audit = audit_records((parse_record(line, i) for i in range(1, 301)), law=law)
+        assert audit.verdict == "no difference found"
+
+    def test_more_drafts_than_listed_tokens(self) -> None:
+        part = {"tokens": [0], "probabilities": [0.2], "tail": 0.8}
+        line = json.dumps({"drafts": [0, 7, 3], "draft": part, "target": part, "output": 7})
+        assert audit_records([parse_record(line, 1)], law=otm.WithoutReplacement(3)).optimum == 1.0
+
+    def test_different_drafters_have_no_place_in_a_record(self) -> None:
+        with pytest.raises(otm.InvalidParameter, match="one draft distribution"):
+            audit_records([parse_record('{"output": 0, "target": [0.5, 0.5]}', 1)], law=otm.Product(2))
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            '{"output": 5, "target": {"tokens": [0, 1], "probabilities": [0.6, 0.39998]}}',  # a tail left out
+            '{"output": 0, "output": 1, "target": [0.5, 0.5]}',
+        ],
+    )
+    def test_ambiguous_records_are_refused(self, line: str) -> None:
+        with pytest.raises(InvalidRecord):
+            parse_record(line, 1)

@@ -214,3 +214,33 @@ class TestCandidates:
         worse = audit_sampled_battery(otm.Lenience(0.5), rng=np.random.default_rng(13), detect=0.2)
         assert worse.verdict == "not lossless"
         assert "not lossless" in str(worse)
+
+
+def test_a_candidate_may_write_into_its_arguments() -> None:
+    """In-place residuals are common in engines: each call gets copies, or the audit would test another problem."""
+
+    def verify(p: Any, q: Any, drafts: Any, u: Any) -> int:
+        x = int(drafts[0])
+        if u[0] * p[x] < q[x]:
+            return x
+        np.maximum(q - p, 0.0, out=q)
+        p[:] = drafts[:] = 0
+        return int(np.searchsorted(np.cumsum(q) / q.sum(), u[1], side="right"))
+
+    problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
+    audit = audit_sampled(verify, problem, rng=np.random.default_rng(0), detect=0.1)
+    assert audit.verdict == "no difference found"
+    assert problem.target.tolist() == [0.3, 0.7]
+
+
+@pytest.mark.parametrize("errors", [{"false_alarm": 5e-324}, {"missed": 5e-324}, {"detect": 5e-324}, {"detect": float("nan")}])
+def test_errors_too_small_to_compute_with_are_refused(errors: dict[str, float]) -> None:
+    problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
+    with pytest.raises(otm.InvalidParameter, match="must lie in"):
+        audit_sampled(otm.Maximal(), problem, rng=np.random.default_rng(0), **errors)
+
+
+def test_a_plan_of_months_is_refused_before_it_begins() -> None:
+    problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
+    with pytest.raises(otm.TooLarge, match="detect=1e-08"):
+        audit_sampled(otm.Maximal(), problem, rng=np.random.default_rng(0), detect=1e-8)

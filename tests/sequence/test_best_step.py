@@ -28,6 +28,7 @@ from otm.sequence import (
     outcomes,
     rank_decoders,
     sequence_law,
+    step_law,
 )
 from tests.sequence.toys import DISTINCT, IID, SIZES, decoders, num_trees, random_models, smooth_models
 
@@ -242,3 +243,18 @@ class TestEdges:
             for d in (Gsd(tree), Ersd(tree), TraversalVerification(tree, DISTINCT))
         ]
         assert max(values) - min(values) <= CERTIFIED
+
+
+def test_products_of_masses_that_underflow() -> None:
+    """Q(u) = 1e-300 · 1e-300 is 0 in floats: what ends after such a path is nothing, not 0/0."""
+    tiny = ZerothOrder(np.array([1.0 - 1e-300, 1e-300]))
+    found = best_step(SpeculativeSampling(2), draft=tiny, target=tiny, context=[])
+    assert found.value == pytest.approx(3.0, abs=1e-9)
+
+
+def test_race_drafts_too_unlikely_for_the_coupling() -> None:
+    """Both tokens are drafted, so every step decodes two tokens, whichever order of arrival a mass of 1e-300 makes."""
+    draft, target = ZerothOrder(np.array([1.0 - 1e-300, 1e-300])), ZerothOrder(np.array([0.5, 0.5]))
+    law = step_law(Ersd(TreeShape.batch(2)), draft=draft, target=target, context=[])
+    assert law.block_efficiency == pytest.approx(2.0, abs=1e-12)
+    assert law.mass.sum() == pytest.approx(1.0, abs=1e-12)

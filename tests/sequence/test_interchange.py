@@ -310,3 +310,34 @@ class TestPositions:
 
     def test_rounding_to_three_decimals_is_forgiven(self) -> None:
         assert PositionAcceptance([0.5, 0.501]).survival.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("values", [["a"], [object()], [0, 1j], None])
+def test_sequoia_vectors_that_hold_no_numbers(values: object) -> None:
+    for read in (interchange.acceptance_from_sequoia, interchange.acceptance_from_sequoia_static):
+        with pytest.raises(otm.InvalidDistribution):
+            read(values)
+
+
+@pytest.mark.parametrize("successors", [None, [1, 2], 3])
+def test_successors_that_are_no_lists(successors: object) -> None:
+    with pytest.raises(otm.InvalidParameter, match="lists of vertices"):
+        interchange.shape_from_successors(successors)
+
+
+def test_short_rows_under_many_columns_are_counted_before_they_are_read() -> None:
+    text = ",".join(f"pos_{i}" for i in range(3_000)) + "\n" + "0.5\n" * 10_000
+    with pytest.raises(otm.TooLarge, match="cells"):
+        position_acceptance.positions_from_csv(text)
+
+
+@pytest.mark.parametrize("values", [["a"], [True], [[0.5]], [1.5], [-0.1], [float("nan")]])
+def test_conditional_acceptances_that_are_none(values: object) -> None:
+    with pytest.raises(otm.InvalidDistribution):
+        position_acceptance.positions_from_conditional(values)
+
+
+@pytest.mark.parametrize("counts", [["a", "b"], [True, False]])
+def test_histograms_without_numbers(counts: object) -> None:
+    with pytest.raises(otm.InvalidParameter, match="counts"):
+        position_acceptance.positions_from_histogram(counts)

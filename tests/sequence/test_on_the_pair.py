@@ -30,7 +30,7 @@ from otm.sequence import (
 )
 from tests.test_calibrated import alarms, power
 
-TEXTS = 3_000
+TEXTS = 1_600
 SHAPE = TreeShape([0, 0, 1, 1, 2])
 DECODERS: list[Decoder] = [
     SpeculativeSampling(2),

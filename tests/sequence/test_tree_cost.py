@@ -133,3 +133,18 @@ class TestChain:
         ):
             with pytest.raises(otm.InvalidParameter):
                 call()
+
+
+def test_sizes_are_checked_before_memory_is_taken() -> None:
+    with pytest.raises(otm.TooLarge, match="budgets"):
+        choose_tree([0.5], draft_seconds=0.1, target_seconds=lambda n: 1.0, max_nodes=10**9)
+    with pytest.raises(otm.TooLarge, match="vertices"):
+        TreeShape.specinfer(10**10)
+    with pytest.raises(otm.TooLarge, match="ranks"):
+        otm.sequence.rank_counts([0], [10**12])
+    with pytest.raises(otm.TooLarge, match=r"V\^1000001"):
+        otm.sequence.markov_pair(2, order=10**6, rng=np.random.default_rng(0))
+    with pytest.raises(otm.TooLarge, match=r"V\^1000000"):
+        otm.sequence.sequence_law(otm.sequence.ZerothOrder([0.5, 0.5]), [], 10**6)
+    with pytest.raises(otm.InvalidParameter, match="Explore fewer"):
+        otm.even_spread([5e-324], num_explored=1)
