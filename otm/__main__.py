@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import traceback
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -48,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = _audit(options)
     except OtmError as error:
         print(f"otm audit: {error}", file=sys.stderr)
+        return 2
+    except Exception:  # a crash must not leave with Python's own status 1, which says "not lossless"
+        traceback.print_exc()
         return 2
     print(result)
     return EXIT_STATUS[result.verdict]
@@ -97,8 +101,9 @@ _LAWS: dict[str, type[Law]] = {_kebab(law.__name__): law for law in LAWS}
 def _law_of(text: str) -> list[float]:
     """Read a distribution given as decimals or fractions; argparse reports what does not convert."""
     try:
-        return [float(Fraction(part.strip())) for part in text.split(",")]
-    except (ValueError, ZeroDivisionError) as error:
+        parts = [part.strip() for part in text.split(",")]
+        return [float(Fraction(part)) if "/" in part else float(part) for part in parts]
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
         raise argparse.ArgumentTypeError(
             f"probabilities are decimals or fractions with commas between; got {text!r}"
         ) from error
@@ -177,6 +182,10 @@ def _find(name: str) -> Any:
             thing = getattr(thing, part)
     except (ImportError, AttributeError) as error:
         raise InvalidParameter(f"{name!r} cannot be found: {error}. Check the spelling and the working directory.") from error
+    except SystemExit as error:  # its status would pass for a verdict
+        raise InvalidParameter(
+            f"{module!r} ends the program when it is imported ({error!r}). Guard its script part."
+        ) from error
     return thing
 
 

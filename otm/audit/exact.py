@@ -22,7 +22,7 @@ from scipy.stats import beta
 
 from otm.audit.candidate import NO_TOKEN, Candidate, CandidateFailure, Failed, as_candidate, outcome_of, read_token
 from otm.audit.probing import probe
-from otm.audit.tracing import MOST_WORK, MOST_SLANTED, Integral, integrate
+from otm.audit.tracing import MOST_SLANTED, MOST_WORK, Integral, integrate
 from otm.drafts.base import enumerate_drafts
 from otm.frontiers.taut_string import divergence_term
 from otm.pmf import check_real

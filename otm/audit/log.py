@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.evidence import Interval, deviation, log_mean
-from otm.drafts import Law
+from otm.drafts import IID, Law, Product, WithoutReplacement
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import SUM_TOLERANCE_FLOAT32, check_real
 from otm.problem import Problem
@@ -175,6 +175,8 @@ def audit_records(
     level = check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
     if law is not None and not isinstance(law, Law):
         raise InvalidParameter(f"law must be a draft law such as otm.IID(4), or None; got {law!r}. Choose one of otm.LAWS.")
+    if isinstance(law, Product):
+        raise InvalidParameter(f"A record holds one draft distribution; {law!r} has one for each draft. Leave law out.")
     state = _State(law)
     best, alarm_at = 0.0, None
     for record in records:
@@ -257,20 +259,29 @@ class _State:
         self.drafted = self.drafted and record.drafts.size > 0
         self.members += member
         if self.law is not None and record.draft is not None and record.drafts.size == self.law.k:
-            self._judge(Problem(draft=record.draft, target=record.target, law=self.law), member)
+            self._judge(_most_accepted(self.law, record.draft, record.target), member)
 
-    def _judge(self, problem: Problem, member: bool) -> None:
-        """Bet that the output is among the drafts more often than the optimum allows.
-
-        The unlisted tokens count as one: merging tokens can only raise the optimum, so it stays a bound.
-        """
-        optimum = float(optimal_acceptance(problem))
+    def _judge(self, optimum: float, member: bool) -> None:
+        """Bet that the output is among the drafts more often than the optimum allows."""
         self.judged += 1
         self.optima += optimum
         level = optimum + 1e-9
         if level < 1.0:
             steps = np.asarray(_STEPS)
             self.log_excess += np.log1p(steps * (1.0 - level) / level) if member else np.log1p(-steps)
+
+
+def _most_accepted(law: Law, draft: NDArray[np.float64], target: NDArray[np.float64]) -> float:
+    """Return a bound on the optimum, the unlisted tokens, which come last, counting as one.
+
+    Merging tokens can only raise the optimum where drafts are drawn: the first k distinct cells of a stream of tokens hold those of
+    the first k distinct tokens. Where the likeliest tokens are drafted as such, an unlisted part must not pass for one of them.
+    """
+    listed = np.sort(draft[:-1])[::-1][: law.k]
+    likeliest_are_listed = draft[-1] == 0.0 or (len(listed) == law.k and draft[-1] < listed[-1])
+    if law.k > len(draft) or not (isinstance(law, IID | WithoutReplacement) or likeliest_are_listed):
+        return 1.0
+    return float(optimal_acceptance(Problem(draft=draft, target=target, law=law)))
 
 
 def _by_ratio(record: Record) -> NDArray[np.int64]:
@@ -361,12 +372,19 @@ def parse_record(line: str | bytes, number: int) -> Record:
     2
     """
     try:
-        data = json.loads(line, parse_constant=_refuse)
+        data = json.loads(line, parse_constant=_refuse, object_pairs_hook=_object)
         if not isinstance(data, dict):
             raise InvalidRecord("a record is a JSON object")
         return _record(data)
     except (InvalidParameter, InvalidDistribution, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidRecord(f"Line {number} is no record: {error}. See otm.audit.log for the format.") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise InvalidRecord("a key is there twice")
+    return found
 
 
 def _refuse(name: str) -> float:
@@ -400,9 +418,10 @@ def _law(value: object, name: str) -> tuple[NDArray[np.int64], NDArray[np.float6
     tokens: Any = None
     part: Any = value
     if isinstance(part, dict):
-        if set(part) - {"tokens", "probabilities", "tail"} or "tokens" not in part or "probabilities" not in part:
-            raise InvalidRecord(f"{name} in part has the keys tokens, probabilities and tail")
-        tokens, value, tail = part["tokens"], part["probabilities"], part.get("tail", 0.0)
+        if set(part) != {"tokens", "probabilities", "tail"}:
+            # A tail taken for 0 would make an alarm of every token that is not listed.
+            raise InvalidRecord(f"{name} in part has the keys tokens, probabilities and tail, which is 0 where all are listed")
+        tokens, value, tail = part["tokens"], part["probabilities"], part["tail"]
     if not isinstance(value, list) or not value or not all(_is_real(x) for x in [*value, tail]):
         raise InvalidRecord(f"{name} must hold probabilities")
     tokens = list(range(len(value))) if tokens is None else tokens

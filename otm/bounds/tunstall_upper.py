@@ -162,7 +162,7 @@ def even_spread(acceptance: ArrayLike, *, num_explored: int) -> int:
         m ≥ 0, for `num_extra` of `tunstall_explored_upper`.
 
     Raises:
-        InvalidParameter: if A(i_max) = 0 although mass is left: no m is large enough.
+        InvalidParameter: if A(i_max) is 0, or m would exceed 2^53, although mass is left.
 
     Cost: O(k). Reference: ERSD [Kobus & Gündüz 2025], section 4, before Lemma 4.2.
 
@@ -172,9 +172,10 @@ def even_spread(acceptance: ArrayLike, *, num_explored: int) -> int:
     vector = check_acceptance(acceptance)
     explored = vector[: check_count(num_explored, name="num_explored")]
     rest = _Explored.of(vector, 0, len(explored)).rest
-    if rest and not explored[-1]:
+    if rest / _LARGEST_EXTRA > explored[-1]:  # more ranks than floats can count
         raise InvalidParameter(
-            f"Rank {len(explored)} must have positive acceptance; it has 0 and {rest:.6g} is left. Explore fewer."
+            f"Rank {len(explored)} must have positive acceptance, at least 2^-53 of what is left; it has {explored[-1]:.6g} and "
+            f"{rest:.6g} is left. Explore fewer."
         )
     # Forgive the rounding of a quotient that should be whole.
     return math.ceil(rest / explored[-1] * (1 - 1e-12)) if rest else 0

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm._arrays import to_numpy
-from otm.errors import InvalidDistribution, InvalidParameter, Unsupported
+from otm.errors import InvalidDistribution, InvalidParameter, TooLarge, Unsupported
 from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, from_sequence
 from otm.problem import Problem
 from otm.schemes import acceptance_curve
@@ -33,6 +33,9 @@ NESTED: tuple[type[Verifier], ...] = (RecursiveRejection, Race, Naive, NaiveTree
 PathAcceptance = Callable[[tuple[int, ...]], float]
 """Probability that a vertex, given by its rank path, is accepted given that its parent is; depends on the last m + 1 ranks if
 acceptance is Markov of order m."""
+
+MAX_RANKS = 10_000_000
+"""Largest number of child ranks that are counted."""
 
 _NO_REST = 64 * 2.0**-53  # a sum of masses misses 1 by this much through rounding alone
 
@@ -173,6 +176,7 @@ def rank_counts(ranks: Sequence[int], num_children: Sequence[int]) -> tuple[NDAr
 
     Raises:
         InvalidParameter: on different lengths, no visit at all, or a rank outside [−1, num_children).
+        TooLarge: beyond ten million ranks.
 
     Cost: O(n + k).
 
@@ -191,6 +195,8 @@ def rank_counts(ranks: Sequence[int], num_children: Sequence[int]) -> tuple[NDAr
             f"num_children from {offered.min()}. Leave out visits to vertices without children."
         )
     k = int(offered.max())
+    if k > MAX_RANKS:
+        raise TooLarge(f"Counts are kept for up to {MAX_RANKS:,} ranks; a vertex has {k:,} children. Check num_children.")
     accepted = np.bincount(rank[rank >= 0], minlength=k)
     last = np.where(rank >= 0, rank, offered - 1)
     tried = np.cumsum(np.bincount(last, minlength=k)[::-1])[::-1]

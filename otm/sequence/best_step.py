@@ -222,7 +222,8 @@ def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np
     level = np.zeros(len(instance.paths))
     for path in reversed(range(len(instance.paths))):
         below = np.asarray(children[path], dtype=np.int64)
-        level[path] = min(1.0, _capped(float(ends[path] / reach[path]), instance.share[below], level[below]))
+        extra = float(ends[path]) / reach[path] if reach[path] > 0 else 0.0  # a product of masses may underflow
+        level[path] = min(1.0, _capped(extra, instance.share[below], level[below]))
     for path, parent in enumerate(instance.parents.tolist()):
         level[path] = min(level[path], level[parent] if parent >= 0 else 1.0)
     return reach * level

@@ -193,9 +193,9 @@ def _followed(
 ) -> NDArray[np.float64]:
     """Return the joint law of `length` tokens: a step's, then `rest(tokens, how many more)`."""
     count = check_count(length, name="length")
-    if num_tokens**count > MAX_LAW:
+    if num_tokens ** min(count, 64) > MAX_LAW:  # 2^64 is far beyond it: larger powers are neither computed nor printed
         raise TooLarge(
-            f"A joint law is limited to {MAX_LAW:,} sequences; V = {num_tokens} and length {count} have {num_tokens**count:,}. "
+            f"A joint law is limited to {MAX_LAW:,} sequences; V = {num_tokens} and length {count} have V^{count}. "
             "Sample instead: otm.sequence.generate."
         )
     joint = np.zeros((num_tokens,) * count)

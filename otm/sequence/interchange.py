@@ -208,7 +208,10 @@ def shape_from_successors(successors: Sequence[Sequence[int]]) -> TreeShape:
     >>> shape_from_successors([[1, 2], [3], [], []])
     TreeShape([0, 0, 1])
     """
-    children = [_numbers(list(vertices), "a list of successors", (int, np.integer)) for vertices in successors]
+    try:
+        children = [_numbers(list(vertices), "a list of successors", (int, np.integer)) for vertices in successors]
+    except TypeError as error:
+        raise InvalidParameter(f"successors must be lists of vertices, one for each vertex: {error}. Write them so.") from error
     size = len(children)
     listed = [v for vertices in children for v in vertices]
     if size == 0 or sorted(listed) != list(range(1, size)):
@@ -268,7 +271,10 @@ def sequoia_growmap(shape: TreeShape) -> dict[str, Any]:
 
 
 def _sequoia(values: ArrayLike, *, least: int) -> NDArray[np.float64]:
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(())  # no numbers: fails the check below
     if array.ndim != 1 or len(array) < least or not np.isfinite(array).all() or (array < 0).any() or array[0] != 0:
         raise InvalidDistribution(
             f"A Sequoia vector must hold at least {least} finite numbers ≥ 0, the first of them 0; got shape {array.shape} "

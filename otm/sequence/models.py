@@ -24,6 +24,8 @@ Context = tuple[int, ...]
 MAX_TABLE_ENTRIES = 1 << 24
 """Largest number of probabilities in a Markov model's table."""
 
+_MOST_FACTORS = 64  # 2^64 is far beyond any limit: larger powers are neither computed nor printed
+
 
 class LanguageModel(Protocol):
     """A model over token contexts."""
@@ -301,10 +303,10 @@ def markov_pair(
     size = check_count(num_tokens, name="num_tokens")
     memory = check_count(order, name="order", minimum=0)
     mixing = check_real(similarity, name="similarity", low=0.0, high=1.0)
-    if size ** (memory + 1) > MAX_TABLE_ENTRIES:
+    if size ** min(memory + 1, _MOST_FACTORS) > MAX_TABLE_ENTRIES:
         raise TooLarge(
             f"A Markov table holds at most {MAX_TABLE_ENTRIES:,} probabilities; V = {size} and order {memory} need "
-            f"{size ** (memory + 1):,}. Lower the order, or write a model that computes its rows."
+            f"V^{memory + 1}. Lower the order, or write a model that computes its rows."
         )
     generator = check_rng(rng)
     shape = (size,) * memory
@@ -377,9 +379,9 @@ def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> N
     [[0.5, 0.5], [0.0, 0.0]]
     """
     count, size = check_count(length, name="length"), model.num_tokens
-    if size**count > MAX_TABLE_ENTRIES:
+    if size > 1 and size ** min(count, _MOST_FACTORS) > MAX_TABLE_ENTRIES:
         raise TooLarge(
-            f"A joint law is limited to {MAX_TABLE_ENTRIES:,} sequences; V = {size} and length {count} have {size**count:,}. "
+            f"A joint law is limited to {MAX_TABLE_ENTRIES:,} sequences; V = {size} and length {count} have V^{count}. "
             "Sample instead: otm.sequence.generate."
         )
     prefix = tuple(int(token) for token in context)

@@ -34,6 +34,9 @@ from otm.sequence.acceptance_vector import PathAcceptance
 MAX_TEXT = 64 * 2**20
 """Largest log, CSV or metrics page read, in characters."""
 
+MAX_CELLS = 10_000_000
+"""Largest CSV table read, rows times columns."""
+
 MAX_POSITIONS = 100_000
 """Longest chain of drafts that is believed."""
 
@@ -145,7 +148,13 @@ def positions_from_conditional(acceptance: ArrayLike) -> PositionAcceptance:
     >>> positions_from_conditional([0.8, 0.75]).survival.round(6).tolist()
     [0.8, 0.6]
     """
-    return PositionAcceptance(np.cumprod(np.asarray(from_sequence(acceptance, "acceptance"), dtype=np.float64)))
+    array = np.asarray(from_sequence(acceptance, "acceptance"))
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or not ((array >= 0) & (array <= 1)).all():
+        raise InvalidDistribution(
+            f"acceptance must hold one probability per position, (L,) in [0, 1]; got {array.dtype} of shape {array.shape}. "
+            "Divide what was accepted by what was tried."
+        )
+    return PositionAcceptance(np.cumprod(array.astype(np.float64)))
 
 
 def positions_from_histogram(counts: Sequence[int]) -> PositionAcceptance:
@@ -165,9 +174,12 @@ def positions_from_histogram(counts: Sequence[int]) -> PositionAcceptance:
     >>> positions_from_histogram([2, 2, 6]).survival.tolist()
     [0.8, 0.6]
     """
-    array = np.asarray(from_sequence(counts, "counts"), dtype=np.float64)
+    raw = np.asarray(from_sequence(counts, "counts"))
+    array = raw.astype(np.float64) if raw.dtype.kind in "iuf" else np.empty(0)
     if array.ndim != 1 or array.size < 2 or not np.isfinite(array).all() or array.min() < 0 or array.sum() <= 0:
-        raise InvalidParameter(f"A histogram needs counts ≥ 0 of 0, 1, … accepted drafts, not all 0; got {array.tolist()[:8]}.")
+        raise InvalidParameter(
+            f"A histogram needs counts ≥ 0 of 0, 1, … accepted drafts, not all 0; got {raw.tolist()[:8] if raw.ndim else raw}."
+        )
     return PositionAcceptance(np.cumsum(array[::-1])[::-1][1:] / array.sum())
 
 
@@ -253,7 +265,7 @@ def positions_from_csv(text: str) -> tuple[PositionAcceptance, ...]:
     Raises:
         InvalidParameter: on other columns, missing positions, or cells that are no numbers.
         InvalidDistribution: if the numbers are no survival function.
-        TooLarge: beyond 64 Mi characters.
+        TooLarge: beyond 64 Mi characters or ten million cells.
 
     Cost: O(length of the text).
 
@@ -263,7 +275,14 @@ def positions_from_csv(text: str) -> tuple[PositionAcceptance, ...]:
     [0.8, 0.6]
     """
     try:
-        rows = list(csv.DictReader(io.StringIO(_text(text), newline=""), strict=True))
+        reader = csv.DictReader(io.StringIO(_text(text), newline=""), strict=True)
+        # Every row becomes a cell for each column, however short it is.
+        num_cells = len(reader.fieldnames or ()) * (text.count("\n") + text.count("\r"))
+        if num_cells > MAX_CELLS:
+            raise TooLarge(
+                f"A table may have {MAX_CELLS:,} cells; this one has up to {num_cells:,}. Keep the columns that matter."
+            )
+        rows = list(reader)
     except csv.Error as error:
         raise InvalidParameter(f"The text must be CSV; it does not parse ({error}). Check quotes and separators.") from error
     names = {name.strip().lower(): name for name in (rows[0] if rows else {}) if isinstance(name, str)}

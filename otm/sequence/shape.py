@@ -142,7 +142,7 @@ class TreeShape:
         >>> TreeShape.specinfer(4).parents.tolist()
         [0, 1, 2, 2, 2, 3, 4, 5]
         """
-        depth = check_count(length, name="length")
+        depth = affordable(check_count(length, name="length"))
         return cls.prefix_tree([1, 1, 3, *(1,) * (depth - 3)][:depth])
 
     @property

@@ -18,10 +18,13 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm.errors import InvalidParameter
+from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_real
 from otm.sequence.acceptance_vector import PathAcceptance
 from otm.sequence.optimal_tree import OptimalTree, optimal_tree
+
+MAX_BUDGETS = 1_000_000
+"""Largest number of budgets that are all evaluated."""
 
 TargetSeconds = Callable[[int], float] | Mapping[int, float]
 """Seconds of one target call that scores n drafted vertices after the context: a function of n, or measurements by n."""
@@ -115,6 +118,7 @@ def choose_tree(
     Raises:
         InvalidParameter: on times that are negative or not finite, or limits out of range.
         InvalidDistribution: if the acceptance is not one, or not sorted (see `optimal_tree`).
+        TooLarge: beyond a million budgets.
 
     Cost: one optimal tree of max_nodes vertices for each depth up to that of the unlimited one.
     Reference: Sequoia [Chen et al. 2024], section 3.3, whose search runs over its dynamic program's table; the seconds per round of
@@ -148,6 +152,11 @@ def choose_tree(
 
 def _budgets(budgets: Iterable[int] | None, limit: int) -> list[int]:
     if budgets is None:
+        if limit > MAX_BUDGETS:
+            raise TooLarge(
+                f"At most {MAX_BUDGETS:,} budgets are compared; max_nodes={limit:,} has as many. Pass budgets=, the sizes that the "
+                "engine supports."
+            )
         return list(range(1, limit + 1))
     return sorted({n for n in (check_count(value, name="a budget") for value in budgets) if n <= limit})
 
