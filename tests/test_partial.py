@@ -437,7 +437,7 @@ def test_batches_are_rows_and_padding_is_nothing() -> None:
 
 
 def test_tails_without_mass_and_lists_of_one() -> None:
-    sure = TopTokens(tokens=[3], probabilities=[1.0])
+    sure = TopTokens(tokens=[3], probabilities=[1.0], tail=0.0)
     assert float(sure.tail) == 0.0
     other = TopTokens(tokens=[3], probabilities=[0.25])
     pair = PartialPair(draft=sure, target=other)
@@ -514,3 +514,20 @@ def test_pairs_that_cannot_be() -> None:
     for bad in ([], [0], 2, [1.5]):
         with pytest.raises(otm.InvalidParameter):
             partial_optimal_acceptance(pair, k=bad)
+
+
+def test_a_tail_that_rounding_hides_is_not_taken_for_nothing() -> None:
+    """A list that sums to 1 in float64 may hide a tail of 1e-17: the relative entropy is then large, not infinite."""
+    whole, half = TopTokens(tokens=[0], probabilities=[1.0]), TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
+    ends = partial_divergences(PartialPair(draft=whole, target=half)).kl_target_draft
+    truth = 0.5 * np.log(0.5) + 0.5 * np.log(0.5 / 1e-18)  # p = (1 − 1e-18, 1e-18)
+    assert ends.lower <= truth <= ends.upper
+    assert not ends.is_tight
+    # Nothing is hidden where every token is listed, or where the caller says so.
+    listed = TopTokens(tokens=[0, 1], probabilities=[1.0, 0.0])
+    assert partial_divergences(PartialPair(draft=listed, target=half, num_tokens=2)).kl_target_draft.lower == np.inf
+    told, other = (
+        TopTokens(tokens=[0], probabilities=[1.0], tail=0.0),
+        TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5], tail=0.0),
+    )
+    assert partial_divergences(PartialPair(draft=told, target=other)).kl_target_draft.lower == np.inf

@@ -11,6 +11,7 @@ from otm.divergences import harmonic_mean_distance, kl_divergence, total_variati
 from otm.partial.interval import Interval
 from otm.partial.layout import Floats, Mask
 from otm.partial.pair import PartialPair
+from otm.partial.top import TopTokens
 
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -39,8 +40,9 @@ def partial_divergences(pair: PartialPair) -> PartialDivergences:
         pair: what is known of both models.
 
     Returns:
-        Four intervals, every end attained (the upper ones see `PartialPair.furthest`). An input with rounding > 0 leaves the upper
-        ends of the relative entropies infinite (a token of mass 1e-9 may be missing from p) and lowers their lower ends to
+        Four intervals, every end attained (upper ones: see `PartialPair.furthest`). An input with rounding > 0, or a derived tail
+        that cannot be told from rounding, leaves the upper ends of the relative entropies infinite (a token of mass 1e-9 may be
+        missing from p) and lowers their lower ends to
         D ≥ ∫ (min(1, t) − H(t) − shift(target) − t·shift(draft))₊ dt/t, H being the curve of the closest completion.
 
     Raises:
@@ -57,7 +59,7 @@ def partial_divergences(pair: PartialPair) -> PartialDivergences:
     near, far, known = pair.closest, pair.furthest, pair.layout
     floating = 32.0 * (near.draft.shape[-1] + 16) * _UNIT_ROUNDOFF
     shift = (known.shift_draft + known.shift_target).reshape(pair.batch_shape)
-    rounded = pair.draft.rounding > 0 or pair.target.rounding > 0
+    rounded = _inexact(pair.draft, pair.num_tokens) | _inexact(pair.target, pair.num_tokens)
     pieces = {}
     for name, divergence, slack in (
         ("total_variation", total_variation, floating + shift),
@@ -73,13 +75,21 @@ def partial_divergences(pair: PartialPair) -> PartialDivergences:
         # Two logarithms of masses down to 5e-324 err by 746 units each, relative errors of masses weigh as much.
         slack = 2.0 * floating * (1.0 + np.maximum(*(_log_size(*side) for side in sides)))
         lower, upper, whole = np.maximum(ends[0] - slack, 0.0), ends[1] + slack, far.is_extreme
-        if rounded:
+        if rounded.any():
             shifts = (known.shift_target, known.shift_draft) if swap else (known.shift_draft, known.shift_target)
-            lower = _shifted_kl(*sides[0], *(s.reshape(pair.batch_shape) for s in shifts))
-            upper, whole = np.full_like(ends[1], np.inf), np.zeros_like(far.is_extreme)
-            slack = np.where(np.isfinite(ends[0]), ends[0] - lower, np.inf)
+            shifted = _shifted_kl(*sides[0], *(s.reshape(pair.batch_shape) for s in shifts))
+            lower = np.where(rounded, np.minimum(shifted, lower), lower)
+            upper, whole = np.where(rounded, np.inf, upper), np.where(rounded, False, whole)
+            with quiet():  # ∞ − ∞ where the closest completion has infinite divergence, all of which may be slack
+                slack = np.where(rounded, np.where(np.isfinite(ends[0]), ends[0] - lower, np.inf), slack)
         pieces[name] = _packed(lower, upper, slack, whole)
     return PartialDivergences(**pieces)
+
+
+def _inexact(side: TopTokens, num_tokens: int | None) -> Mask:
+    """Whether masses are rounded, or a tail too small to be told from rounding may hold any of the other tokens."""
+    full = num_tokens is not None and (side.tokens >= 0).sum(axis=-1) == num_tokens
+    return np.asarray((side.rounding > 0) | (side.tail_unknown & ~np.asarray(full)))
 
 
 def _packed(lower: Floats, upper: Floats, slack: Floats, upper_is_attained: Mask) -> Interval:

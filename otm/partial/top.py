@@ -25,7 +25,8 @@ class TopTokens:
     Args:
         tokens: distinct token numbers `(..., m)`, integers; −1 marks padding in rows that list fewer than m.
         probabilities: `(..., m)`, float; 0 at padding.
-        tail: mass of the tokens not listed `(...)`; None takes 1 − Σ probabilities.
+        tail: mass of the tokens not listed `(...)`; None takes 1 − Σ probabilities, known to rounding only: where that is
+            all there is of it, `tail_unknown` says so.
         cap: upper bound on the probability of any token not listed `(...)`; None takes the smallest probability of the row, which
             is right for a list of the m most likely tokens. Give it where the list holds others too, as engines do that add the
             sampled token.
@@ -35,6 +36,7 @@ class TopTokens:
         tokens, probabilities, tail, cap: as given, int64 and float64, rescaled so that listed + tail is 1.
         shift: `(...)`, how far in total variation the true distribution may be from the nearest completion:
             e^δ(e^δ − 1) + 2|s − 1|, s being the sum before rescaling (docs/theory.md, "Partial knowledge").
+        tail_unknown: `(...)`, whether the tail was derived and is no larger than the rounding of the sum: it may be 0 or 1e-17.
 
     Raises:
         InvalidDistribution: on a wrong dtype, NaN, negative mass, a token listed twice, mass at padding, tokens below −1, a sum
@@ -55,6 +57,7 @@ class TopTokens:
     cap: NDArray[np.float64]
     rounding: float
     shift: NDArray[np.float64]
+    tail_unknown: NDArray[np.bool_]
 
     def __init__(
         self, *, tokens: object, probabilities: object, tail: object = None, cap: object = None, rounding: float = 0.0
@@ -85,7 +88,10 @@ class TopTokens:
             raise InvalidDistribution("A row has no mass: nothing is listed and no token may hold the tail. Drop that row.")
         fields: dict[str, Any] = {"tokens": numbers, "probabilities": mass / total[..., None], "tail": rest / total}
         fields |= {"cap": np.minimum(most / total, 1.0), "rounding": delta}
-        fields["shift"] = np.exp(delta) * np.expm1(delta) + 2.0 * np.abs(total - 1.0) + stuck
+        # m additions, one subtraction and the listed values' own roundings.
+        dust = (mass.shape[-1] + 2) * 2.0**-53
+        fields["tail_unknown"] = (rest <= dust) & (tail is None)
+        fields["shift"] = np.exp(delta) * np.expm1(delta) + 2.0 * np.abs(total - 1.0) + stuck + dust * fields["tail_unknown"]
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
