@@ -15,7 +15,7 @@ What a callable looks like: `otm.audit.candidate`. On the command line: ``python
 
 from otm.audit.battery import BatteryAudit, SampledBatteryAudit, audit_battery, audit_sampled_battery
 from otm.audit.candidate import BatchCandidate, Candidate, CandidateFailure, steps_of
-from otm.audit.evidence import Interval, samples_needed
+from otm.audit.evidence import ConfidenceInterval, samples_needed
 from otm.audit.exact import ExactAudit, audit_exactly, audit_steps, rounding_tolerance
 from otm.audit.log import InvalidRecord, LogAudit, Record, audit_log, audit_records, parse_record, read_log
 from otm.audit.sampled import SampledAudit, audit_outputs, audit_sampled
@@ -34,8 +34,8 @@ __all__ = [
     "BatteryAudit",
     "Candidate",
     "CandidateFailure",
+    "ConfidenceInterval",
     "ExactAudit",
-    "Interval",
     "InvalidRecord",
     "LogAudit",
     "Record",

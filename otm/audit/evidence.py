@@ -32,7 +32,7 @@ _EXCESSES = tuple(2.0**-j for j in range(1, 11))
 
 
 @dataclasses.dataclass(frozen=True)
-class Interval:
+class ConfidenceInterval:
     """A confidence interval."""
 
     low: float
@@ -93,7 +93,7 @@ def distance_threshold(mass: NDArray[Any], samples: int, *, false_alarm: float) 
     return (spread(mass) + deviation(false_alarm)) / math.sqrt(samples)
 
 
-def variation_interval(counts: NDArray[np.int64], mass: NDArray[Any], *, uncertainty: float) -> Interval:
+def variation_interval(counts: NDArray[np.int64], mass: NDArray[Any], *, uncertainty: float) -> ConfidenceInterval:
     """Return an interval for the total variation between the law of the samples and q, wrong with probability `uncertainty`.
 
     TV ≤ E[T] and E[T] ≤ TV + ½√((C−1)/n) over C cells, whatever the law.
@@ -101,14 +101,14 @@ def variation_interval(counts: NDArray[np.int64], mass: NDArray[Any], *, uncerta
     samples = int(counts.sum())
     observed, slack = distance(counts, mass), deviation(uncertainty / 2) / math.sqrt(samples)
     bias = 0.5 * math.sqrt((len(mass) - 1) / samples)
-    return Interval(low=max(0.0, observed - bias - slack), high=min(1.0, observed + slack))
+    return ConfidenceInterval(low=max(0.0, observed - bias - slack), high=min(1.0, observed + slack))
 
 
-def proportion_interval(hits: int, samples: int, *, uncertainty: float) -> Interval:
+def proportion_interval(hits: int, samples: int, *, uncertainty: float) -> ConfidenceInterval:
     """Return the Clopper–Pearson interval of a probability."""
     low = float(beta.ppf(uncertainty / 2, hits, samples - hits + 1)) if hits else 0.0
     high = float(beta.isf(uncertainty / 2, hits + 1, samples - hits)) if hits < samples else 1.0
-    return Interval(low=low, high=high)
+    return ConfidenceInterval(low=low, high=high)
 
 
 def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:

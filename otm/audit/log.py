@@ -37,7 +37,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.evidence import Interval, deviation, log_mean
+from otm.audit.evidence import ConfidenceInterval, deviation, log_mean
 from otm.drafts import IID, Law, Product, WithoutReplacement
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import SUM_TOLERANCE_FLOAT32, check_real
@@ -105,7 +105,7 @@ class LogAudit:
     log_e_value: float
     alarm_at: int | None
     variation_above: float
-    membership: Interval | None
+    membership: ConfidenceInterval | None
     optimum: float | None
     false_alarm: float
 
@@ -194,7 +194,7 @@ def audit_records(
         log_e_value=best,
         alarm_at=alarm_at,
         variation_above=max(0.0, state.surplus / state.records - deviation(0.05) / math.sqrt(state.records)),
-        membership=Interval(max(0.0, mean - slack), min(1.0, mean + slack)) if state.drafted else None,
+        membership=ConfidenceInterval(max(0.0, mean - slack), min(1.0, mean + slack)) if state.drafted else None,
         optimum=state.optima / state.judged if state.judged else None,
         false_alarm=level,
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from otm.audit.candidate import BatchCandidate, Candidate, CandidateFailure, as_candidate, read_batch, read_token
 from otm.audit.evidence import (
-    Interval,
+    ConfidenceInterval,
     detectable,
     distance,
     distance_threshold,
@@ -74,9 +74,9 @@ class SampledAudit:
     distance: float
     threshold: float
     log_e_value: float
-    total_variation: Interval
-    membership: Interval | None
-    rule: Interval | None
+    total_variation: ConfidenceInterval
+    membership: ConfidenceInterval | None
+    rule: ConfidenceInterval | None
     optimum: float | None
     detect: float
     false_alarm: float
@@ -272,7 +272,7 @@ def _conclude(
 ) -> SampledAudit:
     n = tally.samples
 
-    def interval(hits: int) -> Interval:
+    def interval(hits: int) -> ConfidenceInterval:
         return proportion_interval(hits, n, uncertainty=uncertainty)
 
     return SampledAudit(

@@ -8,7 +8,7 @@ from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.pmf import check_count
 from otm.sequence.shape import TreeShape
-from otm.sequence.vertex_decoder import VertexDecoder
+from otm.sequence.vertex_decoder import VertexDecoder, require_verifier
 from otm.verifiers.base import Verifier
 from otm.verifiers.kseq import KSeq
 
@@ -44,6 +44,7 @@ class DraftSelection(VertexDecoder):
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_drafts", check_count(self.num_drafts, name="num_drafts"))
         object.__setattr__(self, "length", check_count(self.length, name="length"))
+        require_verifier(self.verifier)
 
     @property
     def shape(self) -> TreeShape:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from otm.drafts.base import enumerate_drafts
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.errors import Unsupported
+from otm.errors import TooLarge, Unsupported
 from otm.problem import Problem
 from otm.sequence.block_verification import BlockVerification, next_weight
 from otm.sequence.decoder import Conditionals, Decoder
@@ -32,6 +32,9 @@ from otm.verifiers.race import Race
 
 Transition = tuple[int, tuple[int, ...], float]
 """An output token, the positions of the drafts that equal it, and the probability of both."""
+
+MAX_CONTEXTS = 1_000_000
+"""Largest number of outcomes, or of contexts at one level, that are kept."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -76,7 +79,7 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
 
     Raises:
         Unsupported: for other decoders; `otm.sequence.step_law` enumerates any.
-        TooLarge: where the drafts of one vertex are too many to enumerate.
+        TooLarge: where the drafts of one vertex are too many to enumerate, or beyond a million outcomes.
 
     Cost: at most V^i contexts at level i; V^m draft sequences at a vertex with m children, or where survivors have m together.
     Accuracy: rounding; races: 1e-12. Reference: docs/theory.md, "Deferred decisions".
@@ -106,6 +109,15 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
     return ExpectedStep(law=collect(tally.found), reached=tally.reached)
 
 
+def require_affordable(num_contexts: int) -> None:
+    """Raise `TooLarge` before contexts fill the memory: there are V^depth of them."""
+    if num_contexts >= MAX_CONTEXTS:
+        raise TooLarge(
+            f"A step's law is computed for at most {MAX_CONTEXTS:,} contexts; this one has more. Take a smaller vocabulary or a "
+            "shallower tree, or sample with otm.sequence.generate."
+        )
+
+
 class _Tally:
     """Masses of the outcomes (decoded tokens, accepted) and of the vertices."""
 
@@ -116,6 +128,7 @@ class _Tally:
         self._start = len(start)
 
     def stop(self, context: Context, accepted: int, mass: float) -> None:
+        require_affordable(len(self.found))
         key = (context[self._start :], accepted)
         self.found[key] = self.found.get(key, 0.0) + mass
 
@@ -142,6 +155,7 @@ def _descend(
                 current = tuple(children[position] for position in agreeing)
                 if current:
                     tally.reached[list(current)] += mass * share
+                    require_affordable(len(following))
                     state = ((*context, token), current)
                     following[state] = following.get(state, 0.0) + mass * share
                 else:

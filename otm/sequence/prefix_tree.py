@@ -9,7 +9,7 @@ from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
 from otm.pmf import check_count
 from otm.sequence.shape import TreeShape
-from otm.sequence.vertex_decoder import VertexDecoder
+from otm.sequence.vertex_decoder import VertexDecoder, require_verifier
 from otm.verifiers.base import Verifier
 from otm.verifiers.kseq import KSeq
 
@@ -42,6 +42,7 @@ class PrefixTree(VertexDecoder):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "factors", tuple(check_count(factor, name="a factor") for factor in self.factors))
+        require_verifier(self.verifier)
         if not self.factors:
             raise InvalidParameter("factors must name at least one level; got none. Pass (4, 2, 1), say.")
 

@@ -8,7 +8,7 @@ from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.pmf import check_count
 from otm.sequence.shape import TreeShape
-from otm.sequence.vertex_decoder import VertexDecoder
+from otm.sequence.vertex_decoder import VertexDecoder, require_verifier
 from otm.verifiers.base import Verifier
 from otm.verifiers.maximal import Maximal
 
@@ -43,6 +43,7 @@ class SpeculativeSampling(VertexDecoder):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", check_count(self.length, name="length"))
+        require_verifier(self.verifier)
 
     @property
     def shape(self) -> TreeShape:

@@ -23,7 +23,7 @@ from otm.sequence.acceptance_vector import check_acceptance
 from otm.sequence.optimal_tree import OptimalTree, tree_acceptance
 from otm.sequence.shape import TreeShape
 
-MAX_OPERATIONS = 4_000_000_000
+MAX_OPERATIONS = 1_000_000_000
 """Largest number of comparisons, levels × widths × N²/2."""
 
 _Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ from otm.drafts.product import Product
 from otm.errors import Unsupported
 from otm.sequence.decoder import require_drafts
 from otm.sequence.shape import TreeShape
-from otm.sequence.vertex_decoder import VertexDecoder
+from otm.sequence.vertex_decoder import VertexDecoder, require_verifier
 from otm.verifiers.base import Verifier
 
 
@@ -45,6 +45,7 @@ class TreeVerification(VertexDecoder):
 
     def __post_init__(self) -> None:
         require_drafts(self.tree)
+        require_verifier(self.verifier)
         if isinstance(self.drafts, Product):
             raise Unsupported(f"A tree is drafted by one model; {self.drafts!r} draws from several. Choose otm.IID(1), say.")
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.drafts.base import PAD, Law
+from otm.errors import InvalidParameter
 from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, Stop, require_drafts
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.shape import TreeShape
@@ -63,6 +64,12 @@ class VertexDecoder(Decoder):
             return source.verify(rule, proposals)[0]
 
         return descend(tree, target, source, output)
+
+
+def require_verifier(verifier: Verifier) -> None:
+    """Raise `InvalidParameter` unless it is a verifier."""
+    if not isinstance(verifier, Verifier):
+        raise InvalidParameter(f"verifier must be an instance of one of otm.VERIFIERS; got {verifier!r}. Pass otm.KSeq(), say.")
 
 
 def grow(

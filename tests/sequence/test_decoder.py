@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from otm.sequence import (
     Uniforms,
     ZerothOrder,
     completed_law,
+    expected_step,
     generate,
     sequence_law,
     step,
@@ -272,3 +274,26 @@ class TestTheEnd:
 
     def test_nothing_decoded_yet(self) -> None:
         assert np.isnan(Generation(tokens=(), steps=(), ended=False).tokens_per_call)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda v: SpeculativeSampling(2, v),
+        lambda v: DraftSelection(2, 2, v),
+        lambda v: PrefixTree((2,), v),
+        lambda v: TreeVerification(TreeShape.batch(2), otm.IID(1), v),
+    ],
+)
+@pytest.mark.parametrize("verifier", [otm.KSeq, otm.IID(2), "KSeq"])
+def test_a_verifier_is_an_instance(make: Callable[[object], object], verifier: object) -> None:
+    with pytest.raises(otm.InvalidParameter, match="instance of one of"):
+        make(verifier)
+
+
+def test_contexts_are_counted_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otm.sequence.expected.MAX_CONTEXTS", 1_000)
+    model = ZerothOrder([0.5, 0.5])
+    for decoder in (SpeculativeSampling(40), TraversalVerification(TreeShape.chain(40))):
+        with pytest.raises(otm.TooLarge, match="at most 1,000 contexts"):
+            expected_step(decoder, draft=model, target=model, context=[])
