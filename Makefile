@@ -1,5 +1,5 @@
 # Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
-.PHONY: figures test test-long lint benchmarks clean
+.PHONY: figures analysis test test-long lint benchmarks clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -9,6 +9,8 @@ WORKERS ?= 2
 
 figures: $(STAMPS)/figures
 	$(BIN)/python -m figures $(FIGURES)
+
+analysis: $(STAMPS)/analysis
 
 test: $(STAMPS)/test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(TESTS)
@@ -33,7 +35,11 @@ $(STAMPS)/figures: $(STAMPS)/venv pyproject.toml
 	$(PIP) --editable . --group figures
 	touch $@
 
-$(STAMPS)/test: $(STAMPS)/figures
+$(STAMPS)/analysis: $(STAMPS)/figures
+	$(PIP) --editable . --group analysis
+	touch $@
+
+$(STAMPS)/test: $(STAMPS)/analysis
 	$(PIP) --editable . --group analysis --group cluster --group hub --group spread --group test --group lint
 	touch $@
 

@@ -18,6 +18,9 @@ from analysis.models import SHIPPED_PAIR, Pair
 from analysis.provenance import environment, origin, weights_digest
 from otm.sequence import Decoder
 
+FEW_PROMPTS = 10
+"""Below this many prompts a bootstrap interval over prompts is too narrow as a rule."""
+
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
@@ -103,16 +106,19 @@ def summary_table(records: Iterable[Record], decoders: Sequence[str]) -> str:
     for title in ("drafted", "tokens/call", "95 % interval", "accepted", "tokens/s", "texts"):
         table.add_column(title, justify="right")
     drafted = {record.task.decoder: record.drafted for record in found}
-    for name in decoders:
-        row = efficiency(found, decoder=name)
-        cells = [str(drafted[name]), f"{row.mean:.3f}", f"{row.low:.3f} to {row.high:.3f}", f"{row.accepted:.3f}"]
-        table.add_row(name, *cells, f"{row.tokens_per_second:.1f}", str(row.num_texts))
+    rows = [efficiency(found, decoder=name) for name in decoders]
+    for row in rows:
+        interval = f"{row.low:.3f} to {row.high:.3f}" if row.num_prompts > 1 else "—"
+        cells = [str(drafted[row.decoder]), f"{row.mean:.3f}", interval, f"{row.accepted:.3f}"]
+        table.add_row(row.decoder, *cells, f"{row.tokens_per_second:.1f}", str(row.num_texts))
+    notes = ["tokens/call: decoded tokens per serial call of the target; interval: bootstrap over prompts"]
+    if min(row.num_prompts for row in rows) < FEW_PROMPTS:
+        notes.append(f"fewer than {FEW_PROMPTS} prompts: the interval is rough")
     console = Console(width=160, no_color=True)
     with console.capture() as capture:
         console.print(table)
-        console.print(
-            "tokens/call: decoded tokens per serial call of the target; interval: bootstrap over prompts", style="dim"
-        )
+        for note in notes:
+            console.print(note, style="dim")
     return capture.get()
 
 

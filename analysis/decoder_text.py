@@ -7,6 +7,8 @@ command line takes. The text is parsed, never executed, and only the names liste
 from __future__ import annotations
 
 import ast
+import difflib
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,9 @@ def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
         if len(text) > _MAX_TEXT:
             raise ValueError(f"it has {len(text)} characters")
         found = _value(ast.parse(text.strip(), mode="eval").body, names)
-    except (SyntaxError, ValueError, TypeError, RecursionError, otm.OtmError) as error:
+    except SyntaxError as error:
+        raise AnalysisError(f"{_short(text)} names no decoder: {error.msg}. Write one like {_example()}.") from error
+    except (ValueError, TypeError, RecursionError, MemoryError, otm.OtmError) as error:
         raise AnalysisError(f"{_short(text)} names no decoder: {error} Write one like {_example()}.") from error
     if not isinstance(found, Decoder):
         raise AnalysisError(
@@ -65,13 +69,23 @@ def _value(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:
         return tuple(_value(item, names) for item in node.elts)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         return -node.operand.value  # type: ignore[operator]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "TreeShape":
+        node = ast.Call(ast.Name(node.func.attr.removeprefix("from_")), node.args, node.keywords)  # as in Python
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id not in names:
-            raise ValueError(f"{node.func.id!r} is unknown; known are {', '.join(names)}.")
+        name = node.func.id
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"decoders are {', '.join(d.__name__ for d in DECODERS)}."
+            raise ValueError(f"{name!r} is unknown; {hint}")
         keywords = {item.arg: _value(item.value, names) for item in node.keywords if item.arg is not None}
         if len(keywords) < len(node.keywords):
             raise ValueError("** is not allowed.")
-        return names[node.func.id](*(_value(item, names) for item in node.args), **keywords)
+        arguments = [_value(item, names) for item in node.args]
+        try:
+            inspect.signature(names[name]).bind(*arguments, **keywords)
+        except TypeError as error:
+            raise ValueError(f"{name} was given the wrong arguments: {error}.") from error
+        return names[name](*arguments, **keywords)
     raise ValueError(f"{ast.unparse(node)!r} is neither a literal nor a call of a known name.")
 
 

@@ -248,7 +248,7 @@ class Efficiency:
         decoder: its text.
         mean: total tokens / total calls, texts weighted by their calls.
         low, high: 95 % bootstrap interval, prompts resampled.
-        num_texts, num_calls: behind the mean.
+        num_prompts, num_texts, num_calls: behind the mean.
         accepted: accepted drafts per call.
         tokens_per_second: wall time included; a property of the machine as well.
     """
@@ -257,6 +257,7 @@ class Efficiency:
     mean: float
     low: float
     high: float
+    num_prompts: int
     num_texts: int
     num_calls: int
     accepted: float
@@ -300,6 +301,7 @@ def efficiency(records: Iterable[Record], *, decoder: str, resamples: int = 2_00
         mean=mean,
         low=low,
         high=high,
+        num_prompts=len(prompts),
         num_texts=len(mine),
         num_calls=int(calls.sum()),
         accepted=sum(sum(record.accepted) for record in mine) / float(calls.sum()),

@@ -54,8 +54,9 @@ def draw(data: dict[str, Any]) -> Figure:
     axes[0].set_ylabel("probability that the n-th drafted token is accepted")
     axes[0].legend(handles=_legend(), loc="lower left", fontsize=8)
     canvas.supxlabel(
-        f"points: frequencies over {data['num_prompts']} held-out prompts, largest run of each strategy "
-        f"(from {FEWEST} acceptances on) · dashed: 0-th order theory",
+        f"points: frequencies over {data['num_prompts']} held-out prompts, largest run of each strategy (rarer than {FEWEST} "
+        "acceptances: not drawn)\ndashed: 0-th order theory, none for the SpecInfer tree · grey: slope of Lemma 4.2's bound for "
+        "one number m of further symbols",
         fontsize=7.5,
         color="#555555",
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from analysis.commands.options import Device, DraftName, TargetName, TrustRemoteCode
+from analysis.commands.options import Device, DraftName, TargetName, TrustRemoteCode, integers
 from analysis.errors import AnalysisError
 
 
@@ -53,7 +53,7 @@ def measure(
     models = Models(draft, target, device, device_map, dtype, trust_remote_code)
     processes, per_process = resources(out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace)
     settings = Settings(
-        k=numbers(k),
+        k=tuple(integers(k)),
         temperatures=reals(temperature, "temperature"),
         draft_temperatures=() if draft_temperature is None else reals(draft_temperature, "draft-temperature"),
         top_ps=reals(top_p, "top-p"),
@@ -81,24 +81,6 @@ def measure(
         summary = measure_prompts(out, source=source, models=models, **common)  # type: ignore[arg-type]
     rate = f", {summary.contexts / summary.seconds:,.0f} positions per second" if summary.contexts else ""
     typer.echo(f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them now{rate}")
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Read numbers of drafts: integers and ranges, separated by commas, ascending and without repetitions.
-
-    >>> numbers("8,1-3")
-    (1, 2, 3, 8)
-    """
-    found: set[int] = set()
-    try:
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            found |= set(range(int(first), int(last or first) + 1))
-    except ValueError as error:
-        raise AnalysisError(f"k must be integers or ranges separated by commas, such as 1-4,8; got {text!r}.") from error
-    if not found or min(found) < 1 or len(found) > 256:
-        raise AnalysisError(f"k must name 1 to 256 numbers, each at least 1; got {text!r}. Change them.")
-    return tuple(sorted(found))
 
 
 def reals(text: str, name: str) -> tuple[float, ...]:

@@ -8,6 +8,9 @@ import typer
 
 from analysis.errors import AnalysisError
 
+MOST_NUMBERS = 256
+"""Largest number of values that an option may list."""
+
 DraftName = Annotated[str | None, typer.Option(help="Draft model: hub name or folder. Default: the shipped one.")]
 TargetName = Annotated[str | None, typer.Option(help="Target model: hub name or folder. Default: the shipped one.")]
 Temperature = Annotated[float, typer.Option(min=0.0, help="Sampling temperature of both models.")]
@@ -17,17 +20,29 @@ TrustRemoteCode = Annotated[bool, typer.Option(help="Run Python files that come 
 
 
 def integers(text: str, *, name: str = "k", minimum: int = 1) -> list[int]:
-    """Return integers written as 1,2,4.
+    """Return integers written as 8,1-3, ascending and without repetitions.
 
     Raises:
-        AnalysisError: if they are not, or one is below the minimum.
+        AnalysisError: if they are not integers or ranges, one is below the minimum, or there are more than 256.
+
+    >>> integers("8,1-3")
+    [1, 2, 3, 8]
     """
+    found: set[int] = set()
     try:
-        numbers = [int(part) for part in text.split(",")]
+        for part in text.split(","):
+            first, _, last = part.strip().partition("-")
+            low, high = int(first), int(last or first)
+            if high - low < MOST_NUMBERS:
+                found |= set(range(low, high + 1))
+            else:
+                found |= set(range(MOST_NUMBERS + 1))  # refused below, without making them all
     except ValueError as error:
         raise AnalysisError(
-            f"{name} must be integers separated by commas, such as 1,2,4; got {text!r}. Write them so."
+            f"{name} must be integers or ranges separated by commas, such as 1,2,4 or 1-8; got {text!r}. Write them so."
         ) from error
-    if min(numbers) < minimum:
-        raise AnalysisError(f"{name} must be at least {minimum}; got {text!r}. Drop the others.")
-    return numbers
+    if not found or min(found) < minimum or len(found) > MOST_NUMBERS:
+        raise AnalysisError(
+            f"{name} must be 1 to {MOST_NUMBERS} numbers, each at least {minimum}; got {text!r}. Drop the others."
+        )
+    return sorted(found)

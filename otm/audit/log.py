@@ -400,6 +400,12 @@ def _record(data: dict[str, Any]) -> Record:
     if not _is_token(output) or not isinstance(drafts, list) or not all(_is_token(x) for x in drafts):
         raise InvalidRecord("output must be a token, drafts a list of tokens (integers ≥ 0)")
     tokens, target = _law(data["target"], "target")
+    for name in ("target", "draft"):
+        # A full list names every token of the vocabulary: what lies outside is a mistake of the record, not of the verifier.
+        whole = len(data[name]) if isinstance(data.get(name), list) else None
+        outside = [token for token in (*drafts, output) if whole is not None and token >= whole]
+        if outside:
+            raise InvalidRecord(f"token {outside[0]} is outside the {whole} tokens of {name}")
     draft = None
     if data.get("draft") is not None:
         listed, masses = _law(data["draft"], "draft")

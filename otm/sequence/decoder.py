@@ -280,7 +280,9 @@ def generate(
 
 def require_drafts(shape: TreeShape) -> None:
     """Raise `InvalidParameter` if a shape drafts nothing."""
-    if not isinstance(shape, TreeShape) or shape.num_nodes == 0:
+    if not isinstance(shape, TreeShape):
+        raise InvalidParameter(f"A tree is an otm.sequence.TreeShape; got {shape!r}. Write TreeShape.chain(8), say.")
+    if shape.num_nodes == 0:
         raise InvalidParameter(
             f"A decoder needs a tree of at least one drafted token; got {shape!r}. For plain sampling from the target draw from "
             "target.next."
