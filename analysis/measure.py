@@ -34,6 +34,9 @@ NOTES = {
 }
 """One sentence per kind, for whoever reads the results."""
 
+OF_MODELS = tuple(kind for kind in NOTES if kind != "trace")
+"""The positions that models can be compared at; those of a trace are its own."""
+
 Arrays = dict[str, NDArray[Any]]
 Compared = tuple[Any, Any, Any]
 """A window and the logits of both models at its contexts."""
@@ -349,13 +352,18 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, models: Mod
             prompt=np.concatenate([np.full(len(w.contexts), w.prompt, dtype=np.int64) for w, _, _ in kept]),
             position=np.concatenate([np.asarray(w.contexts, dtype=np.int64) for w, _, _ in kept]),
             num_tokens=num_tokens,
-            metadata=dict(zip(("draft_model", "target_model"), models.names, strict=True)),
+            metadata=dict(zip(("draft_model", "target_model"), models.names, strict=True)) | {"temperature": "1"},
         )
         return file.read_bytes()
 
 
-def check_settings(settings: Settings) -> Settings:
-    """Return the settings, or raise `AnalysisError` or a parameter error of `otm` on the first that makes no sense."""
+def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
+    """Return the settings, or raise `AnalysisError` or a parameter error of `otm` on the first that makes no sense.
+
+    Args:
+        settings: what is to be measured.
+        positions: the kinds of positions to choose from.
+    """
     table_columns(settings.k)
     for name in ("seed", "max_tokens", "new_tokens", "block", "shard_prompts", "batch_elements", "threads", "save_logits"):
         least = 0 if name in ("seed", "save_logits") else 1
@@ -364,7 +372,7 @@ def check_settings(settings: Settings) -> Settings:
         otm.pmf.check_real(temperature, name="temperature", low=0.0)
     for top_p in settings.top_ps:
         otm.pmf.check_real(top_p, name="top_p", low=0.0, high=1.0, open_low=True)
-    choices = {"positions": tuple(NOTES), "precision": ("float32", "float64")}
+    choices = {"positions": positions, "precision": ("float32", "float64")}
     for name, allowed in choices.items():
         if getattr(settings, name) not in allowed:
             raise AnalysisError(f"{name} must be one of {', '.join(allowed)}; got {getattr(settings, name)!r}. Choose one.")

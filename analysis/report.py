@@ -17,6 +17,8 @@ from analysis.reporting.run import open_run
 from analysis.reporting.summary import payload
 from analysis.reporting.view import view
 
+_PAGES = (".html", ".htm", ".md")
+
 
 @dataclasses.dataclass(frozen=True)
 class Report:
@@ -44,10 +46,13 @@ def write_report(run: Path, *, out: Path | None = None, decode: Path | None = No
         The files' paths and the main findings.
 
     Raises:
-        AnalysisError: if the run or the decode file cannot be read, is too large to report, or `out` cannot be written.
+        AnalysisError: if the run or the decode file cannot be read, is too large to report, or `out` is no folder or cannot be
+            written.
 
     Cost: two passes over the shards. Memory: bounded, whatever the size of the run; see `analysis.reporting.aggregate`.
     """
+    if out is not None and not out.is_dir() and (out.exists() or out.suffix.lower() in _PAGES):
+        raise AnalysisError(f"--out must be a folder, for report.html and report.md; got {str(out)!r}. Pass a folder.")
     opened = open_run(run)
     decoded = None if decode is None else read_decode(decode)
     found = aggregate(opened)

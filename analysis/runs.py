@@ -6,6 +6,7 @@ adds the shards that are missing; with others, nothing is touched. The layout an
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -25,6 +26,7 @@ from analysis.prompts import Digest, PromptSource, in_shards, prompts
 from analysis.provenance import INCIDENTAL, differences, environment, origin
 from analysis.scheduling import Workers, run_each
 from analysis.shards import (
+    LOCK,
     LOGITS,
     SHARDS,
     appearing,
@@ -81,9 +83,9 @@ def measure_prompts(
     Raises:
         AnalysisError: whatever stops it. Finished shards stay.
     """
-    work.check_settings(settings)
+    work.check_settings(settings, positions=work.OF_MODELS)
     place = workers or Workers()
-    with exclusive(make_folder(out)):
+    with _held(out):
         digest = Digest()
         started = (out / MANIFEST).is_file()
         stream = _digested(source, digest)
@@ -123,11 +125,11 @@ def measure_trace_file(
     """
     from analysis.traces import open_trace
 
-    work.check_settings(settings)
+    work.check_settings(settings, positions=tuple(work.NOTES))
     place = workers or Workers()
     opened = open_trace(trace)
     rows = settings.shard_prompts
-    with exclusive(make_folder(out)):
+    with _held(out):
         count = opened.num_positions
         if count is None:
             count = sum(len(batch.prompt) for batch in opened.batches(rows=rows))
@@ -204,6 +206,22 @@ def _agree(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
         )
     make_folder(out / SHARDS)
     return existing
+
+
+@contextlib.contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """Hold a run's folder, made if need be; one made here is removed again if the run gets no manifest."""
+    made = not out.exists()
+    with exclusive(make_folder(out)):
+        try:
+            yield
+        except BaseException:
+            if made and not (out / MANIFEST).is_file():
+                with contextlib.suppress(OSError):
+                    for name in (PROMPTS, LOCK):
+                        (out / name).unlink(missing_ok=True)
+                    out.rmdir()
+            raise
 
 
 def _describe(models: work.Models, place: Workers) -> dict[str, Any]:

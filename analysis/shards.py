@@ -23,6 +23,7 @@ from analysis.errors import AnalysisError
 
 SHARDS = "shards"
 LOGITS = "logits"
+LOCK = ".lock"
 _TEMPORARY = ".partial"
 _METADATA = b"otm"
 
@@ -102,6 +103,8 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
 
 def make_folder(path: Path) -> Path:
     """Create a folder and its parents, or raise `AnalysisError`."""
+    if path.is_file():
+        raise AnalysisError(f"--out must be a folder; {path} is a file. Choose another --out.")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -116,7 +119,7 @@ def exclusive(run: Path) -> Iterator[None]:
     Temporary files that a killed process left are removed.
     """
     try:
-        with (run / ".lock").open("w") as lock:
+        with (run / LOCK).open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

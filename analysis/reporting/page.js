@@ -19,6 +19,10 @@
   const range = (low, high, digits) =>
     low === null || high === null ? "" : " (" + number(low, digits) + " to " + number(high, digits) + ")";
 
+  // A value, or both ends of what a run of intervals certifies.
+  const ends = (low, high, digits, unit) =>
+    number(low, digits) + (number(low, digits) === number(high, digits) ? "" : " to " + number(high, digits)) + (unit || "");
+
   const optima = data.schemes.map((s, i) => i).filter((i) => data.schemes[i].kind === "optimum");
   const others = data.schemes.map((s, i) => i).filter((i) => data.schemes[i].kind !== "optimum");
   const style = data.schemes.map((scheme, i) => {
@@ -45,12 +49,10 @@
     verifyCost: Number(byId("verify-cost").value),
     levels: Number(byId("levels").value),
     shown: data.schemes.map((scheme, i) => byId("scheme-" + i).checked),
-    optimum: byId("consider-optimum").checked,
+    optimum: Boolean(byId("consider-optimum")) && byId("consider-optimum").checked, // absent where no optimum is usable
   });
-  const candidate = (now) => (scheme) => {
-    const kind = data.schemes[scheme].kind;
-    return (kind === "verifier" && now.shown[scheme]) || (kind === "optimum" && now.optimum);
-  };
+  const candidate = (now) => (scheme) =>
+    data.schemes[scheme].usable && now.shown[scheme] && (now.optimum || data.schemes[scheme].kind !== "optimum");
 
   // ---- the cost model; the page states the same formulas in words -------------------------------------------------------
   const tokensPerCall = (acceptance, levels) => {
@@ -74,6 +76,7 @@
   const callCost = (k, levels, now) => 1 + levels * now.draftCost + draftedTokens(k, levels) * now.verifyCost;
   const speed = (acceptance, k, levels, now) => tokensPerCall(acceptance, levels) / callCost(k, levels, now);
 
+  // Sorted by the lower end; the upper end is the same unless the run holds intervals.
   function options(now, levels, wanted) {
     const means = data.acceptance[now.setting];
     const found = [];
@@ -84,15 +87,19 @@
       }
       const low = means.low[index];
       const high = means.high[index];
+      const upper = means.upper[index];
       found.push({
         scheme: column.scheme,
         k: column.k,
         levels: levels,
         acceptance: acceptance,
+        acceptanceUpper: upper,
         tokens: tokensPerCall(acceptance, levels),
+        tokensUpper: tokensPerCall(upper, levels),
         tokensLow: low === null ? null : tokensPerCall(low, levels),
         tokensHigh: high === null ? null : tokensPerCall(high, levels),
         speed: speed(acceptance, column.k, levels, now),
+        speedUpper: speed(upper, column.k, levels, now),
         speedLow: low === null ? null : speed(low, column.k, levels, now),
         speedHigh: high === null ? null : speed(high, column.k, levels, now),
       });
@@ -402,8 +409,8 @@
     fill("setting-rows", data.settings.flatMap((setting, i) => {
       const best = options(Object.assign({}, now, { setting: i }), now.levels, wanted)[0];
       return best
-        ? [[setting.label, data.schemes[best.scheme].label, String(best.k), number(best.acceptance, 4), number(best.tokens, 3),
-            number(best.speed, 3) + "×"]]
+        ? [[setting.label, data.schemes[best.scheme].label, String(best.k), ends(best.acceptance, best.acceptanceUpper, 4),
+            ends(best.tokens, best.tokensUpper, 3), ends(best.speed, best.speedUpper, 3, "×")]]
         : [];
     }));
     if (found.length === 0) {
@@ -414,42 +421,57 @@
     }
     const best = found[0];
     say("best-scheme", named(best));
-    say("best-tokens", number(best.tokens, 3));
-    say("best-tokens-range", range(best.tokensLow, best.tokensHigh, 3));
-    say("best-speed", number(best.speed, 3) + "×");
-    say("best-speed-range", range(best.speedLow, best.speedHigh, 3));
+    say("best-tokens", ends(best.tokens, best.tokensUpper, 3));
+    say("best-speed", ends(best.speed, best.speedUpper, 3, "×"));
+    const wider = best.speedLow < best.speed || best.speedHigh > best.speedUpper; // with one prompt only the ends are known
+    say("best-tokens-range", wider ? range(best.tokensLow, best.tokensHigh, 3) : "");
+    say("best-speed-range", wider ? range(best.speedLow, best.speedHigh, 3) : "");
     list("best-notes", notes(now, found, wanted));
     fill("recommendation-rows", found.slice(0, 8).map((option) => [
       data.schemes[option.scheme].label,
       String(option.k),
-      number(option.acceptance, 4),
-      number(option.tokens, 3),
+      ends(option.acceptance, option.acceptanceUpper, 4),
+      ends(option.tokens, option.tokensUpper, 3),
       String(draftedTokens(option.k, now.levels)),
       number(callCost(option.k, now.levels, now), 3),
-      number(option.speed, 3) + "×",
+      ends(option.speed, option.speedUpper, 3, "×"),
     ]));
   }
 
   function notes(now, found, wanted) {
     const best = found[0];
     const lines = [];
-    if (best.speed <= 1) {
+    const most = Math.max(...found.map((option) => option.speedUpper));
+    if (most <= 1) {
       lines.push("At these costs nothing here beats plain decoding: do not speculate.");
+    } else if (best.speed <= 1) {
+      lines.push("Whether anything here beats plain decoding is undecided: between " + number(best.speed, 2) + "× and " + number(most, 2) +
+        "×; log more tokens (larger m).");
+    }
+    if (data.intervals) {
+      lines.push("Only both ends of each value are certified; choices are ordered by the lower one.");
     }
     const near = found.slice(1).filter((option) => option.speed >= best.speed * (1 - NEAR));
     if (near.length > 0) {
-      lines.push("Within 1 % of it: " + near.slice(0, 4).map(named).join("; ") + (near.length > 4 ? "; and others." : "."));
+      const close = data.intervals ? "Lower end within 1 %: " : "Within 1 % of it: ";
+      lines.push(close + near.slice(0, 4).map(named).join("; ") + (near.length > 4 ? "; and others." : "."));
     }
     if (best.k === ks[ks.length - 1] && ks.length > 1 && best.speed > 1) {
       lines.push("k = " + best.k + " is the largest number of drafts measured; more may pay.");
     }
+    const rival = found.find((option) => data.schemes[option.scheme].kind !== "optimum");
+    if (data.schemes[best.scheme].kind === "optimum") {
+      lines.push("It attains the optimum of its drafts." +
+        (rival ? " Best other verifier: " + named(rival) + ", with " + ends(rival.speed, rival.speedUpper, 3, "×") + "." : ""));
+    }
     const optimum = data.schemes[best.scheme].optimum;
     if (optimum !== null && optimum !== best.scheme && data.schemes[optimum].kind === "optimum" && columnOf[optimum].has(best.k)) {
-      const limit = data.acceptance[now.setting].mean[columnOf[optimum].get(best.k)];
-      const reach = speed(limit, best.k, now.levels, now);
+      const means = data.acceptance[now.setting];
+      const limit = columnOf[optimum].get(best.k);
+      const reach = ["mean", "upper"].map((part) => speed(means[part][limit], best.k, now.levels, now));
       lines.push(
-        "An optimal verifier on the same drafts would reach " + number(reach, 3) + "×, " +
-          number(100 * (reach / best.speed - 1), 1) + " % more."
+        "An optimal verifier on the same drafts would reach " + ends(reach[0], reach[1], 3, "×") +
+          (data.intervals ? "." : ", " + number(100 * (reach[0] / best.speed - 1), 1) + " % more.")
       );
     }
     let length = best;
@@ -460,12 +482,14 @@
       }
     }
     if (length.levels !== now.levels) {
+      const faster = data.intervals ? "Another draft length has a larger lower end: " : "Another draft length would be faster: ";
       lines.push(
-        "Another draft length would be faster: " + length.levels + (length.levels === 1 ? " level" : " levels") + " with " +
-          named(length) + " gives " + number(length.speed, 3) + "×."
+        faster + length.levels + (length.levels === 1 ? " level" : " levels") + " with " +
+          named(length) + " gives " + ends(length.speed, length.speedUpper, 3, "×") + "."
       );
     } else {
-      lines.push("Of 1 to " + MOST_LEVELS + " drafted levels, " + now.levels + " is the fastest.");
+      const superlative = data.intervals ? " has the largest lower end." : " is the fastest.";
+      lines.push("Of 1 to " + MOST_LEVELS + " drafted levels, " + now.levels + superlative);
     }
     return lines;
   }
@@ -488,7 +512,9 @@
   };
   ["setting", "drafts"].forEach((id) => byId(id).addEventListener("change", () => refresh(everything)));
   ["draft-cost", "verify-cost", "levels"].forEach((id) => byId(id).addEventListener("input", () => refresh(["chart-speed"])));
-  byId("consider-optimum").addEventListener("change", () => refresh(["chart-speed"]));
+  if (byId("consider-optimum")) {
+    byId("consider-optimum").addEventListener("change", () => refresh(["chart-speed"]));
+  }
   data.schemes.forEach((scheme, i) => byId("scheme-" + i).addEventListener("change", () => refresh(everything)));
 
   // Paper has one width, whatever the window had: redraw for it, and open what is folded.

@@ -103,6 +103,12 @@ class Run:
         return found if isinstance(found, dict) else {}
 
     @property
+    def trace(self) -> dict[str, Any] | None:
+        """What a recorded trace says of itself, None where models were measured."""
+        found = self.section("provenance").get("trace")
+        return found if isinstance(found, dict) else None
+
+    @property
     def num_shards_planned(self) -> int:
         """How many shards the complete run has; as many as there are where the manifest does not say."""
         planned = self.section("plan").get("num_shards")

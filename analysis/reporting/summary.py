@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.reporting.aggregate import Aggregates, Binned, first_setting
 from analysis.reporting.decode import DecodeRun
-from analysis.reporting.run import Run, SchemeColumn
+from analysis.reporting.run import SETTING_COLUMNS, Run, SchemeColumn
 from analysis.reporting.statistics import Floats, Means
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -24,15 +24,22 @@ LAWS = {
 }
 """Short names of the draft laws, for legends; `words` explains them."""
 
+ATTAINED = {"IID": "otm.Optimal", "Greedy": "otm.GreedyOptimal"}
+"""The verifier that attains the optimum of a draft law at any vocabulary size."""
+
+_NAIVE_OPTIMAL = "naive (optimal)", "Deterministic"
+
 
 @dataclasses.dataclass(frozen=True)
 class Scheme:
     """One line of a chart: the columns of one scheme over k.
 
     Attributes:
-        name, law, definition: as in the manifest.
+        name: what it is called, without its law.
+        law, definition: as in the manifest.
         label: unique name for readers.
         kind: "optimum", "verifier", "lossy" or "bound".
+        usable: whether it can be chosen: a verifier, or an optimum that one of `otm` attains.
         columns: indices into `run.schemes`, ascending in k.
         optimum: index of the scheme that is the optimum of the same law, None without one.
     """
@@ -42,6 +49,7 @@ class Scheme:
     definition: str
     label: str
     kind: str
+    usable: bool
     columns: tuple[int, ...]
     optimum: int | None
 
@@ -63,7 +71,11 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
         label = f"{name} ({LAWS.get(law, law)})"
         if len(definitions[name, law]) > 1 and definition == "rule":
             label = f"{name}, by rule ({LAWS.get(law, law)})"
-        schemes.append(Scheme(name, law, definition, label, kinds[key], tuple(columns), optima[0]))
+        attained = kinds[key] == "optimum" and law in ATTAINED
+        if attained or (name, law) == _NAIVE_OPTIMAL:  # names that say their law
+            name = label = f"optimal verifier ({ATTAINED[law]})" if attained else "naive, optimal for top-k drafts"
+        usable = attained or kinds[key] == "verifier"
+        schemes.append(Scheme(name, law, definition, label, kinds[key], usable, tuple(columns), optima[0]))
     return tuple(schemes)
 
 
@@ -76,9 +88,14 @@ def payload(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, 
         "first": first_setting(found.survey.settings),
         "settings": [{"values": values, "label": setting_label(values, run)} for values in settings],
         "varied": varied(run, found),
-        "schemes": [{"label": s.label, "kind": s.kind, "optimum": s.optimum, "law": s.law} for s in schemes],
+        "intervals": any(column.is_interval for column in run.schemes),
+        "schemes": [
+            {"label": s.label, "kind": s.kind, "usable": s.usable, "optimum": s.optimum, "law": s.law} for s in schemes
+        ],
         "columns": [{"scheme": scheme_of[i], "k": column.k} for i, column in enumerate(run.schemes)],
-        "acceptance": [_band(low, high) for low, high in zip(found.lower, found.upper, strict=True)],
+        "acceptance": [
+            _band(low, high) | {"upper": clean(high.mean)} for low, high in zip(found.lower, found.upper, strict=True)
+        ],
         "gap": [_band(low, high) for low, high in zip(found.gap_low, found.gap_high, strict=True)],
         "entropy": [_bins(binned) for binned in found.by_entropy],
         "position": [_bins(binned) for binned in found.by_position],
@@ -93,12 +110,20 @@ def varied(run: Run, found: Aggregates) -> list[str]:
 
 
 def setting_label(values: dict[str, float], run: Run) -> str:
-    """Return a sampling setting in words."""
+    """Return a sampling setting in words; of a recorded trace, what the trace says of its own."""
     parts = []
+    trace = run.trace
+    if trace is not None:
+        said = [(name, trace[name]) for name in (*SETTING_COLUMNS, "top_k") if isinstance(trace.get(name), str | int | float)]
+        return ", ".join(f"{_words(name)} {str(value)[:40]}" for name, value in said) or "sampling as recorded"
     for name in run.setting_columns:
-        words, value = name.replace("_", " ").replace("top p", "top-p"), values[name]
+        words, value = _words(name), values[name]
         parts.append(f"no {words}" if words.endswith("top-p") and value == 1.0 else f"{words} {value:g}")
     return ", ".join(parts)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace("top ", "top-")
 
 
 def _kind(columns: list[SchemeColumn]) -> str:

@@ -14,7 +14,7 @@ from analysis.reporting.cost import Costs, speed_up, tokens_per_call
 from analysis.reporting.decode import DecodeRow, DecodeRun
 from analysis.reporting.run import Run, read_prompts
 from analysis.reporting.statistics import Means
-from analysis.reporting.summary import HISTOGRAM_BINS, Scheme, schemes_of, setting_label, varied
+from analysis.reporting.summary import ATTAINED, HISTOGRAM_BINS, Scheme, schemes_of, setting_label, varied
 
 KINDS = (
     ("optimum", "optima"),
@@ -30,19 +30,27 @@ _LONGEST_VALUE = 400
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """One scheme at one k under a cost model."""
+    """One scheme at one k under a cost model.
+
+    Attributes:
+        scheme, k: what is chosen.
+        acceptance, speed: its acceptance and speed-up; their certified lower ends in a run of intervals.
+        acceptance_upper, speed_upper: their upper ends; the same unless the run holds intervals.
+    """
 
     scheme: Scheme
     k: int
     acceptance: float
     speed: float
+    acceptance_upper: float
+    speed_upper: float
 
 
 def view(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any]:
     """Return the text of a report, plain strings throughout; whoever writes it escapes it."""
     schemes = schemes_of(run)
     first = first_setting(found.survey.settings)
-    labels = [setting_label(dict(zip(run.setting_columns, v, strict=True)), run) for v in found.survey.settings]
+    labels = [shown(setting_label(dict(zip(run.setting_columns, v, strict=True)), run)) for v in found.survey.settings]
     names = varied(run, found)
     return {
         "title": f"{model_name(run, 'draft')} drafting for {model_name(run, 'target')}",
@@ -55,6 +63,7 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any
         "first_k": first_k(run),
         "kinds": [kind for kind in KINDS if any(scheme.kind == kind[0] for scheme in schemes)],
         "schemes": [{"index": i, "label": shown(s.label), "kind": s.kind} for i, s in enumerate(schemes)],
+        "attained": ", ".join(f"{ATTAINED[s.law]} ({words.LAWS[s.law]})" for s in schemes if s.usable and s.kind == "optimum"),
         "costs": dataclasses.asdict(COSTS),
         "interval_words": words.interval_words(run, found),
         "has_gap": any(s.optimum is not None and s.kind == "verifier" for s in schemes),
@@ -73,17 +82,44 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any
     }
 
 
-def choices(run: Run, found: Aggregates, setting: int, costs: Costs, kinds: tuple[str, ...] = ("verifier",)) -> list[Choice]:
-    """Return schemes and numbers of drafts, fastest first; equal speeds by fewer drafts."""
-    mean = found.lower[setting].mean
-    all_of_them = [
-        Choice(scheme, run.schemes[i].k, float(mean[i]), speed_up(float(mean[i]), run.schemes[i].k, costs))
-        for scheme in schemes_of(run)
-        if scheme.kind in kinds
-        for i in scheme.columns
-        if np.isfinite(mean[i])
-    ]
+def choices(run: Run, found: Aggregates, setting: int, costs: Costs) -> list[Choice]:
+    """Return usable schemes and numbers of drafts, fastest first, of intervals by their lower ends; equal ones by fewer drafts."""
+    mean, upper = found.lower[setting].mean, found.upper[setting].mean
+    all_of_them = []
+    for scheme in (scheme for scheme in schemes_of(run) if scheme.usable):
+        for i in (i for i in scheme.columns if np.isfinite(mean[i])):
+            k, ends = run.schemes[i].k, (float(mean[i]), float(upper[i]))
+            speeds = [speed_up(end, k, costs) for end in ends]
+            all_of_them.append(Choice(scheme, k, ends[0], speeds[0], ends[1], speeds[1]))
     return sorted(all_of_them, key=lambda choice: (-choice.speed, choice.k))
+
+
+def verdict(ranked: list[Choice], costs: Costs) -> str:
+    """Say in words whether the best of some choices beats plain decoding; the page says the same."""
+    best, most = ranked[0], max(choice.speed_upper for choice in ranked)
+    if most <= 1:
+        return "no verifier measured beats plain decoding"
+    if best.speed <= 1:
+        return (
+            "whether a verifier measured beats plain decoding is undecided: between "
+            f"{best.speed:.2f}× and {most:.2f}×; log more tokens (larger m)"
+        )
+    tokens = ends(*(tokens_per_call(a, costs.levels) for a in (best.acceptance, best.acceptance_upper)), 2)
+    fastest = "is the fastest verifier measured" if most == best.speed else "has the largest certified speed-up"
+    return (
+        f"{shown(best.scheme.label)} with k = {best.k} {fastest}: {ends(best.speed, best.speed_upper, 2, '×')} plain decoding, "
+        f"{tokens} tokens per target call"
+    )
+
+
+def ends(low: float, high: float, digits: int, unit: str = "") -> str:
+    """Return a value, or both ends of an interval.
+
+    >>> ends(1.5, 1.5, 2, "×"), ends(1.0, 1.98, 2)
+    ('1.50×', '1.00 to 1.98')
+    """
+    first, last = f"{low:.{digits}f}", f"{high:.{digits}f}"
+    return f"{first}{unit}" if first == last else f"{first} to {last}{unit}"
 
 
 def all_ks(run: Run) -> list[int]:
@@ -102,8 +138,9 @@ def shown(text: str) -> str:
 
 
 def model_name(run: Run, side: str) -> str:
-    """Return a model's name, of a path only its end."""
-    name = str(run.section("settings").get(side) or f"unnamed {side}")
+    """Return a model's name, of a path only its end; of a recorded trace, the name in its metadata."""
+    recorded = (run.trace or {}).get(f"{side}_model")
+    name = str(run.section("settings").get(side) or recorded or f"unnamed {side}")
     return shown("/".join(name.replace("\\", "/").rstrip("/").split("/")[-2:]))[:120]
 
 
@@ -142,37 +179,31 @@ def interval_text(means: Means, column: int, digits: int = 4) -> str:
 
 def _short(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int, label: str) -> list[str]:
     """Say the main findings in a few sentences, for the setting shown first."""
-    mean, lines = found.lower[setting].mean, []
-    at_least = "at least " if any(column.is_interval for column in run.schemes) else ""
+    mean, upper, lines = found.lower[setting].mean, found.upper[setting].mean, []
+    intervals = any(column.is_interval for column in run.schemes)
     single = next((i for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == 1), None)
     if single is not None and np.isfinite(mean[single]):
-        interval = interval_text(found.lower[setting], single, 3)
+        interval = "" if intervals else interval_text(found.lower[setting], single, 3)
         lines.append(
-            f"One draft is accepted with probability {at_least}{mean[single]:.3f}{f' ({interval})' if interval else ''} at best: "
-            f"a target call then yields {1 + mean[single]:.2f} tokens instead of 1."
+            f"One draft is accepted with probability {ends(mean[single], upper[single], 3)}{f' ({interval})' if interval else ''} "
+            f"at best: a target call then yields {ends(1 + mean[single], 1 + upper[single], 2)} tokens instead of 1."
         )
-    lines += _short_gap(run, found, schemes, setting, at_least)
+    lines += _short_gap(run, found, schemes, setting)
     ranked = choices(run, found, setting, COSTS)
     if ranked:
-        best = ranked[0]
-        verdict = (
-            f"{shown(best.scheme.label)} with k = {best.k} is the fastest verifier measured: {best.speed:.2f}× plain decoding, "
-            f"{tokens_per_call(best.acceptance, COSTS.levels):.2f} tokens per target call"
-            if best.speed > 1
-            else "no verifier measured beats plain decoding"
-        )
         lines.append(
             f"If a draft pass costs {COSTS.draft:g} of a target pass and checking one more token {COSTS.verify:g}, with one "
-            f"drafted level: {verdict}. Your costs will differ: see the calculator."
+            f"drafted level: {verdict(ranked, COSTS)}. Your costs will differ: see the calculator."
         )
     return [f"All of this is for {label}.", *lines]
 
 
-def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int, at_least: str) -> list[str]:
-    k, mean = first_k(run), found.lower[setting].mean
-    optimum = next((i for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == k), None)
-    if optimum is None:
+def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int) -> list[str]:
+    k, mean, upper = first_k(run), found.lower[setting].mean, found.upper[setting].mean
+    found_optima = [(i, s) for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == k]
+    if not found_optima:
         return []
+    optimum, family = found_optima[0]
     rivals = [
         (float(mean[i]), s)
         for s in schemes
@@ -181,13 +212,15 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
     ]
     if not rivals:
         return []
-    best, scheme = max(rivals, key=lambda rival: rival[0])
-    law = run.schemes[optimum].law
-    return [
-        f"With k = {k} {words.LAWS.get(law, shown(law))} drafts the optimum is {at_least}{mean[optimum]:.3f}; the best verifier "
-        f"measured on them, {shown(scheme.name)}, reaches {at_least}{best:.3f}. A better one could "
-        f"win up to {100 * found.gap_high[setting].mean[_column(run, scheme, k)]:.1f} points."
-    ]
+    scheme = max(rivals, key=lambda rival: rival[0])[1]
+    i = _column(run, scheme, k)
+    gap = ends(100 * found.gap_low[setting].mean[i], 100 * found.gap_high[setting].mean[i], 1)
+    law, best = words.LAWS.get(family.law, shown(family.law)), ends(mean[optimum], upper[optimum], 3)
+    told = f"With k = {k} {law} drafts the optimum is {best}"
+    reached = f"{shown(scheme.name)}, the best other verifier ({ends(mean[i], upper[i], 3)})"
+    if family.usable:
+        return [f"{told}; {ATTAINED[family.law]}() attains it: {gap} points more than {reached}."]
+    return [f"{told}, {gap} points more than {reached.replace(' other', '')}."]
 
 
 def _fastest(run: Run, found: Aggregates, labels: list[str]) -> list[tuple[str, ...]]:
@@ -195,7 +228,12 @@ def _fastest(run: Run, found: Aggregates, labels: list[str]) -> list[tuple[str, 
     rows = []
     for s, label in enumerate(labels if len(labels) > 1 else []):
         for best in choices(run, found, s, COSTS)[:1]:
-            cells = f"{best.acceptance:.4f}", f"{tokens_per_call(best.acceptance, COSTS.levels):.3f}", f"{best.speed:.3f}×"
+            tokens = [tokens_per_call(a, COSTS.levels) for a in (best.acceptance, best.acceptance_upper)]
+            cells = (
+                ends(best.acceptance, best.acceptance_upper, 4),
+                ends(*tokens, 3),
+                ends(best.speed, best.speed_upper, 3, "×"),
+            )
             rows.append((label, shown(best.scheme.label), str(best.k), *cells))
     return rows
 

@@ -16,7 +16,8 @@ _TERMS = {
     "more token. Schemes marked “by rule” count only tokens that the scheme's own accept step took, not lucky residual draws.",
     "k": "The number of alternative drafts for one and the same position.",
     "Optimum": "The largest acceptance that any lossless scheme can reach with these drafts, computed exactly. It depends on both "
-    "models and on how drafts are drawn, not on the verifier. For i.i.d. drafts otm.Optimal() reaches it at any vocabulary size.",
+    "models and on how drafts are drawn, not on the verifier. "
+    "otm.Optimal() attains it for i.i.d. drafts and otm.GreedyOptimal() for top k−1 and one draw, at any vocabulary size.",
     "Gap": "Optimum minus acceptance: what a better verifier on the same drafts would still win.",
     "Target call": "One pass of the target model over the drafted tokens. Tokens per target call (block efficiency) count the "
     "accepted drafts and the one token that the target always adds.",
@@ -46,9 +47,12 @@ _SCHEME_TERMS = {
     "listrace": "k draft races against one target race (Rowan et al. 2025)",
     "minhash": "shared darts thrown until each model accepts one (Daliri et al. 2024)",
     "singledraftrejection": "standard speculative sampling with one draft (Leviathan et al. 2023; Chen et al. 2023)",
+    "optimalverifierotmoptimal": "selects a draft by independent scores, then one rejection step; no verifier of i.i.d. drafts "
+    "accepts more",
+    "optimalverifierotmgreedyoptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
     "greedyoptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
-    "optimalforgreedydrafts": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
-    "naiveoptimal": "samples the target and looks whether it is among the top k; nothing lossless does better with these drafts",
+    "naiveoptimalfortopkdrafts": "samples the target and looks whether it is among the top k; nothing lossless does better "
+    "with these drafts",
     "spechub": "two drafts, the most likely token as a hub (SpecHub)",
     "lenience": "accepts more than is lossless by a factor (Leviathan et al. 2023, A.5)",
     "typicalacceptance": "accepts what the target finds typical (Medusa)",
@@ -88,17 +92,17 @@ def terms(schemes: tuple[Scheme, ...]) -> list[tuple[str, str]]:
 
 
 def interval_words(run: Run, found: Aggregates) -> str:
-    """Return what the bands of the charts mean in this run."""
+    """Return how acceptance was computed in this run, and what the bands of the charts mean."""
     if found.survey.num_prompts < 2:
         words = "All positions come from one prompt, so no interval over prompts can be given."
     else:
         words = "Bands are 95 % intervals over prompts."
     if any(column.is_interval for column in run.schemes):
-        words += (
-            " The run knows only the most likely tokens and the mass of the rest, so acceptance is certified between two "
+        return (
+            f"{words} The run knows only the most likely tokens and the mass of the rest, so acceptance is certified between two "
             "ends: lines are the lower end, bands reach from the lower end's interval to the upper end's."
         )
-    return words
+    return f"It is computed exactly at every position from both models' distributions, then averaged. {words}"
 
 
 def method(run: Run, found: Aggregates) -> list[str]:
@@ -122,10 +126,10 @@ def method(run: Run, found: Aggregates) -> list[str]:
             f"of freedom less than clusters, 95 % coverage.{shared} Intervals say how the mean would move with other prompts "
             "of the same kind; they know nothing of other kinds of text."
         )
-    lines.append(
-        "Values: every acceptance is exact for its position up to floating-point rounding; nothing was sampled except, where said "
-        "above, the text itself."
-    )
+    exact = "is exact for its position up to floating-point rounding"
+    if any(column.is_interval for column in run.schemes):
+        exact = "lies between the two ends, whatever the probabilities of the tokens that were not recorded"
+    lines.append(f"Values: every acceptance {exact}; nothing was sampled except, where said above, the text itself.")
     return [line for line in lines if line]
 
 

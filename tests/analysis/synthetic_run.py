@@ -122,7 +122,8 @@ def write_run(
         ]
         table = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
         pq.write_table(
-            pa.table(table if width is None else _widened(table, width)), folder / "shards" / f"shard-{shard:05d}.parquet"
+            pa.table(table if width is None else _widened(columns, table, width)),
+            folder / "shards" / f"shard-{shard:05d}.parquet",
         )
     return folder
 
@@ -168,12 +169,13 @@ def _entropy(mass: np.ndarray) -> np.ndarray:
 _KEYS = ("prompt", "position", "temperature", "top_p", "draft_temperature")
 
 
-def _widened(table: dict[str, np.ndarray], width: float) -> dict[str, np.ndarray]:
+def _widened(columns: list[Scheme], table: dict[str, np.ndarray], width: float) -> dict[str, np.ndarray]:
+    probabilities = {column.stem for column in columns}
     kept = {key: values for key, values in table.items() if key in _KEYS}
     for key, values in table.items():
         if key not in _KEYS:
             kept[f"{key}_lower"] = np.maximum(0.0, values - width / 2)
-            kept[f"{key}_upper"] = values + width / 2
+            kept[f"{key}_upper"] = np.minimum(1.0 if key in probabilities else np.inf, values + width / 2)
     return kept
 
 

@@ -371,6 +371,31 @@ def test_tokenizers_that_differ_are_refused(
     assert not (out / "manifest.json").exists()
 
 
+def test_a_file_as_output_and_a_misspelt_kind_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], prompt_file: Path, tmp_path: Path
+) -> None:
+    common = ("measure", "--prompts", str(prompt_file), "--device", "cpu")
+    (tmp_path / "file").write_text("mine")
+    assert command(monkeypatch, *common, "--out", str(tmp_path / "file")) == 2
+    assert "--out must be a folder" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "mine"
+    assert command(monkeypatch, *common, "--out", str(tmp_path / "run"), "--positions", "on-polcy") == 2
+    assert "positions must be one of text, target, draft, on-policy; got 'on-polcy'" in capsys.readouterr().err
+
+
+def test_a_run_that_never_began_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], prompt_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    (tmp_path / "mine").mkdir()
+    for folder in (out, tmp_path / "mine"):
+        failing = ("--prompts", str(prompt_file), "--out", str(folder), "--draft", str(tmp_path / "missing"))
+        assert command(monkeypatch, "measure", *failing) == 2
+        assert "missing" in capsys.readouterr().err
+    assert not out.exists()
+    assert (tmp_path / "mine").is_dir(), "a folder that was there stays"
+
+
 def test_a_read_only_output_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], prompt_file: Path
 ) -> None:

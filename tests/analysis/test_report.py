@@ -33,7 +33,7 @@ from analysis.reporting.page import embedded_json, render
 from analysis.reporting.run import Run, open_run
 from analysis.reporting.statistics import ClusterSums, Tally, clustered_means
 from analysis.reporting.summary import payload, schemes_of
-from analysis.reporting.view import choices, view
+from analysis.reporting.view import choices, verdict, view
 from tests.analysis.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, write_run
 
 ROUNDING = 1e-12  # sums of at most 1e4 numbers in [0, 1]: relative error below 1e4 · 2^-53
@@ -57,6 +57,12 @@ def measured(folder: Path) -> Measured:
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     return measured(write_run(tmp_path_factory.mktemp("plain") / "run", top_ps=(0.8, 1.0)))
+
+
+@pytest.fixture(scope="module")
+def loose(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """Intervals so wide that costs decide whether drafting pays, does not, or cannot be told."""
+    return measured(write_run(tmp_path_factory.mktemp("loose") / "run", width=0.9, temperatures=(1.0,)))
 
 
 @pytest.fixture
@@ -351,9 +357,18 @@ def test_an_unfinished_run_is_reported_and_says_so(copy: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(plain: Measured, tmp_path: Path) -> None:
+    with pytest.raises(AnalysisError, match="Pass another with --out"):
+        write_report(plain.run.folder, out=Path("/proc/report"))
+
+
+@pytest.mark.parametrize("name", ["file", "page.html", "Summary.MD"])
+def test_out_is_a_folder(plain: Measured, tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(AnalysisError, match="--out"):
-        write_report(plain.run.folder, out=tmp_path / "file")
+    with pytest.raises(AnalysisError, match=f"--out must be a folder.*{name}"):
+        write_report(plain.run.folder, out=tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    (tmp_path / "v1.html").mkdir()
+    assert write_report(plain.run.folder, out=tmp_path / "v1.html").html.is_file(), "a folder may be called anything"
 
 
 # ---- the cost model ------------------------------------------------------------------------------
@@ -379,7 +394,7 @@ def test_recommendation_is_the_best_by_brute_force_and_never_lossy(plain: Measur
         allowed = [
             (speed_up(float(plain.found.lower[3].mean[i]), c.k, costs), c.label)
             for i, c in enumerate(plain.run.schemes)
-            if c.lossless and c.definition != "bound" and c.label != "Optimum"
+            if c.lossless and c.definition != "bound"
         ]
         assert ranked[0].speed == max(allowed)[0]
         assert [choice.speed for choice in ranked] == sorted((speed for speed, _ in allowed), reverse=True)
@@ -401,7 +416,8 @@ def test_each_setting_gets_its_own_fastest_verifier(plain: Measured) -> None:
 def test_kinds_and_optima_of_schemes(plain: Measured) -> None:
     schemes = schemes_of(plain.run)
     kinds = {scheme.name: scheme.kind for scheme in schemes}
-    assert kinds["Optimum"] == "optimum" and kinds["Greedy optimal"] == "verifier"
+    assert kinds["optimal verifier (otm.Optimal)"] == "optimum" and kinds["Greedy optimal"] == "verifier"
+    assert [s.usable for s in schemes] == [s.kind in ("optimum", "verifier") for s in schemes]
     assert kinds["Lenience"] == "lossy" and kinds["Poisson matching"] == "bound"
     for scheme in schemes:
         names = {plain.run.schemes[i].optimum for i in scheme.columns}
@@ -433,6 +449,80 @@ def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
         assert data["low"][i] <= max(0.0, wide.found.lower[0].low[i]) + 1e-6
         assert data["high"][i] >= min(1.0, wide.rows[column.upper].mean()) - 1e-6
     assert "certified between two ends" in write_report(tmp_path / "wide").html.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("draft", "expected"),
+    [
+        (0.0, "has the largest certified speed-up"),
+        (0.6, "undecided: between"),
+        (2.0, "no verifier measured beats plain decoding"),
+    ],
+)
+def test_intervals_are_beaten_only_if_their_upper_ends_are(loose: Measured, draft: float, expected: str) -> None:
+    """The best speed-up lies between the largest lower and the largest upper end of all choices, here by brute force."""
+    costs = Costs(draft=draft)
+    rows = [(loose.found.lower[0].mean[i], loose.found.upper[0].mean[i], c) for i, c in enumerate(loose.run.schemes)]
+    speeds = [
+        [(1 + end) / (1 + draft + 0.01 * c.k) for end in (low, high)]
+        for low, high, c in rows
+        if c.lossless and c.definition != "bound"
+    ]
+    least, most = (max(speed[end] for speed in speeds) for end in (0, 1))
+    told = verdict(choices(loose.run, loose.found, 0, costs), costs)
+    assert expected in told
+    assert (least > 1) == (draft == 0) and (most > 1) == (draft < 2), "every case should occur"
+    if draft == 0.6:
+        assert told.endswith(f"between {least:.2f}× and {most:.2f}×; log more tokens (larger m)")
+
+
+def test_both_ends_of_intervals_are_said(loose: Measured) -> None:
+    shown = view(loose.run, loose.found, None)
+    i = next(i for i, c in enumerate(loose.run.schemes) if c.name == "optimum_iid_k1")
+    low, high = loose.found.lower[0].mean[i], loose.found.upper[0].mean[i]
+    assert f"yields {1 + low:.2f} to {1 + high:.2f} tokens instead of 1." in shown["short"][1]
+    assert "exact" not in " ".join([shown["interval_words"], *shown["method"]])
+
+
+def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(copy: Path, plain: Measured) -> None:
+    settings = {key: value for key, value in plain.run.section("settings").items() if key not in ("draft", "target")}
+    edit(copy, {"settings": settings, "provenance": {"trace": {}}})
+    shown = view(open_run(copy), plain.found, None)
+    assert shown["title"] == "unnamed draft drafting for unnamed target"
+    assert set(shown["settings"]) == {"sampling as recorded"}
+    said = {"draft_model": "a/b\u2028<i>", "target_model": "c", "temperature": "0.6", "top_k": "20"}
+    edit(copy, {"provenance": {"trace": said}})
+    shown = view(open_run(copy), plain.found, None)
+    assert shown["title"] == "a/b\ufffd<i> drafting for c"
+    assert shown["short"][0] == "All of this is for temperature 0.6, top-k 20."
+    assert "<i>" not in render(shown, payload(open_run(copy), plain.found, None))
+    assert "<i>" not in render_markdown(shown)
+    edit(copy, {"provenance": {"trace": ["no object"]}})
+    assert view(open_run(copy), plain.found, None)["settings"] == view(plain.run, plain.found, None)["settings"]
+
+
+def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, copy: Path) -> None:
+    """K-SEQ stays below the optimum here, so that the recommended i.i.d. verifier is otm.Optimal()."""
+    place = {column.name: i for i, column in enumerate(plain.run.schemes)}
+    mean = plain.found.lower[3].mean
+    gap = 100 * (mean[place["optimum_iid_k4"]] - max(mean[place[f"{name}_iid_k4"]] for name in ("kseq", "recursive_rejection")))
+    short = view(plain.run, plain.found, None)["short"]
+    assert f"otm.Optimal() attains it: {gap:.1f} points more than" in short[2] and "the best other verifier" in short[2]
+    assert gap > 0.1
+    iid = [choice for choice in choices(plain.run, plain.found, 3, Costs()) if choice.scheme.law == "IID"]
+    assert iid[0].scheme.label == "optimal verifier (otm.Optimal)"
+    entries = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))["schemes"]
+    for entry in entries:
+        if entry["law"] == "Greedy":
+            entry["scheme"] = "optimal for greedy drafts"
+        if entry["scheme"] == "K-SEQ":
+            entry |= {"scheme": "naive (optimal)", "law": "Deterministic"}
+        if entry["scheme"] == "Recursive rejection":
+            entry |= {"scheme": "optimum", "law": "WithoutReplacement", "optimum_column": entry["column"]}
+    edit(copy, {"schemes": entries})
+    usable = {scheme.label: scheme.usable for scheme in schemes_of(open_run(copy))}
+    assert usable["optimal verifier (otm.GreedyOptimal)"] and usable["naive, optimal for top-k drafts"]
+    assert not usable["optimum (no repeats)"], "nothing attains that one at every vocabulary size"
 
 
 def test_the_best_draft_temperature_is_named(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from analysis.report import write_report
 from analysis.reporting.aggregate import aggregate
 from analysis.reporting.cost import Costs, speed_up
 from analysis.reporting.run import open_run
-from analysis.reporting.view import choices, view
+from analysis.reporting.view import choices, ends, verdict, view
 from tests.analysis.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, write_run
 
 pytestmark = pytest.mark.xdist_group("browser")  # one browser for all of them
@@ -209,6 +209,52 @@ def test_the_calculator_agrees_with_python(page: Any, folder: Path, costs: Costs
     fastest = [choices(run, found, s, costs)[0].speed for s in range(len(found.survey.settings))]
     assert [float(speed[:-1]) for speed in by_setting] == pytest.approx(fastest, abs=6e-4)
     assert ("do not speculate" in text(page, "best-notes")) == (ranked[0].speed <= 1)
+
+
+@pytest.fixture(scope="module")
+def loose(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of wide intervals."""
+    folder = write_run(tmp_path_factory.mktemp("loose") / "run", width=0.9, temperatures=(1.0,), prompts=6, positions=12)
+    write_report(folder)
+    return folder
+
+
+def test_intervals_and_optima_are_said_as_python_says_them(browser: Any, opened: Any, loose: Path) -> None:
+    """Beaten, undecided and not beaten, by the draft's cost; then the recommendation with and without the optimal verifier."""
+    run = open_run(loose)
+    found = aggregate(run)
+    browser.switch_to.new_window("tab")
+    try:
+        open_page(browser, loose)
+        told = []
+        for costs in (Costs(), Costs(draft=0.6), Costs(draft=1.0, verify=0.2)):
+            slide(browser, "draft-cost", costs.draft)
+            slide(browser, "verify-cost", costs.verify)
+            ranked, notes = choices(run, found, 0, costs), text(browser, "best-notes")
+            best, words = ranked[0], verdict(ranked, costs)
+            assert text(browser, "best-speed") == ends(best.speed, best.speed_upper, 3, "×")
+            assert text(browser, "best-tokens") == ends(1 + best.acceptance, 1 + best.acceptance_upper, 3)
+            assert ("do not speculate" in notes) == ("no verifier measured" in words)
+            told.append(re.findall(r"undecided: (between \S+ and \S+; log more tokens \(larger m\))", notes))
+            assert told[-1] == re.findall(r"undecided: (.*)", words)
+        assert [len(lines) for lines in told] == [0, 1, 0]
+
+        slide(browser, "verify-cost", 0.01)
+        labels = [scheme["label"] for scheme in view(run, found, None)["schemes"]]
+        click = "document.getElementById(arguments[0]).click()"
+        browser.execute_script(click, f"scheme-{labels.index('Greedy optimal (top k−1 + draw)')}")
+        assert text(browser, "best-scheme").startswith("optimal verifier (otm.Optimal)")
+        assert "It attains the optimum of its drafts. Best other verifier: " in text(browser, "best-notes")
+        browser.execute_script(click, "consider-optimum")
+        k = int(text(browser, "best-scheme").rsplit("\u00a0", 1)[1])
+        assert not text(browser, "best-scheme").startswith("optimal verifier")
+        iid = [c for c in choices(run, found, 0, Costs(draft=1.0)) if c.scheme.kind == "optimum" and c.k == k]
+        reach = ends(iid[0].speed, iid[0].speed_upper, 3, "×")
+        assert f"An optimal verifier on the same drafts would reach {reach}." in text(browser, "best-notes")
+        assert browser.get_log("browser") == []
+    finally:
+        browser.close()
+        browser.switch_to.window(browser.window_handles[0])
 
 
 def test_controls_change_what_is_drawn(page: Any) -> None:
