@@ -203,8 +203,8 @@ class TestRefusals:
         ids=["gsd", "ersd", "traversal", "tree"],
     )
     def test_empty_trees_and_other_things(self, make: Any) -> None:
-        for tree in (TreeShape([]), [0, 1]):
-            with pytest.raises(otm.InvalidParameter, match="at least one drafted token"):
+        for tree, message in ((TreeShape([]), "at least one drafted token"), ([0, 1], "is an otm.sequence.TreeShape")):
+            with pytest.raises(otm.InvalidParameter, match=message):
                 make(tree)
 
     @pytest.mark.parametrize(
