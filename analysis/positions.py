@@ -30,6 +30,7 @@ import otm
 from analysis.errors import AnalysisError
 from analysis.models import Pair
 from analysis.processing import Processing, Setting
+from otm._arrays import inverse_cdf
 
 Positions = Literal["text", "target", "draft", "on-policy"]
 POSITIONS: tuple[Positions, ...] = ("text", "target", "draft", "on-policy")
@@ -91,7 +92,7 @@ def continuation(
     law = reader.read(tokens, processing)
     sampled = []
     for uniform in uniforms:
-        sampled.append(inverse_cdf(law, float(uniform)))
+        sampled.append(int(inverse_cdf(law, uniform)))
         if len(sampled) < len(uniforms):
             law = reader.read((sampled[-1],), processing)
     return tuple(sampled)
@@ -112,17 +113,17 @@ def decode(
     contexts: list[int] = []
     accepted = 0
     fresh = tokens
-    for drafting, accepting, replacing in uniforms.tolist():
+    for drafting, accepting, replacing in uniforms:
         p, q = readers[0].read(fresh, setting.draft), readers[1].read(fresh, setting.target)
         if accepted == block:
-            token, accepted = inverse_cdf(q, drafting), 0
+            token, accepted = int(inverse_cdf(q, drafting)), 0
         else:
             contexts.append(len(tokens) + len(output))
-            token = inverse_cdf(p, drafting)
+            token = int(inverse_cdf(p, drafting))
             if accepting * p[token] < q[token]:
                 accepted += 1
             else:
-                token, accepted = inverse_cdf(np.maximum(q - p, 0.0), replacing), 0
+                token, accepted = int(inverse_cdf(np.maximum(q - p, 0.0), replacing)), 0
         output.append(token)
         fresh = (token,)
     return tuple(output), tuple(contexts)
@@ -144,13 +145,6 @@ class _Reader:
         check_logits(logits[None], "a model", [f"context of a sampled path, {len(tokens)} new tokens"])
         temperature, top_p = processing
         return otm.from_logits(logits, temperature=temperature, top_p=None if top_p == 1.0 else top_p)  # type: ignore[no-any-return]
-
-
-def inverse_cdf(mass: NDArray[np.float64], uniform: float) -> int:
-    """Return the token at which the running sum of `mass` passes uniform · Σ mass; a token without mass is never returned."""
-    cumulative = np.cumsum(mass)
-    token = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
-    return min(token, int(np.flatnonzero(mass)[-1]))
 
 
 def batches(stream: Iterator[Window], *, num_tokens: int, elements: int) -> Iterator[list[Window]]:

@@ -14,7 +14,7 @@ from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.shape import TreeShape
 from otm.sequence.source import Source
-from otm.sequence.vertex_decoder import grow
+from otm.sequence.vertex_decoder import grow_by_law
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class BlockVerification(Decoder):
 
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
         """Draw token after token."""
-        return grow(self.shape, model, context, lambda vertex, mass, count: source.draw(IID(count), mass))
+        return grow_by_law(self.shape, model, context, IID, source)
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Test the prefixes from the longest down; the first that passes is the longest that does."""

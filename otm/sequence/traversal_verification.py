@@ -23,7 +23,7 @@ from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, require
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.shape import TreeShape
 from otm.sequence.source import Source
-from otm.sequence.vertex_decoder import children_of, grow
+from otm.sequence.vertex_decoder import children_of, grow_by_law
 
 DISTINCT = WithoutReplacement(1)
 """Siblings differ: the draft law of trees in practice."""
@@ -122,13 +122,7 @@ class TraversalVerification(Decoder):
 
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
         """Draw level by level, one call of the draft model per level."""
-
-        def children(vertex: int, mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-            law = self.law(count)
-            law.align(mass, mass)  # refuses more drafts than the law can give from this vocabulary
-            return source.draw(law, mass)
-
-        return grow(self.tree, model, context, children)
+        return grow_by_law(self.tree, model, context, self.law, source)
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Walk the tree in post-order until a vertex is accepted; the root is, if no other."""

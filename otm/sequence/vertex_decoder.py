@@ -48,13 +48,7 @@ class VertexDecoder(Decoder):
 
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
         """Draw level by level, one call of the draft model per level."""
-
-        def children(vertex: int, mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-            law = self.law(count)
-            law.align(mass, mass)  # refuses more drafts than the law can give from this vocabulary
-            return source.draw(law, mass)
-
-        return grow(self.shape, model, context, children)
+        return grow_by_law(self.shape, model, context, self.law, source)
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Run the verifier at each vertex that the output reaches."""
@@ -106,6 +100,19 @@ def grow(
                     contexts[child] = (*contexts[vertex], token)
                     level.append(child)
     return DraftTree(shape=shape, context=context, tokens=tokens, draft=known)
+
+
+def grow_by_law(
+    shape: TreeShape, model: LanguageModel, context: Context, law: Callable[[int], Law], source: Source
+) -> DraftTree:
+    """Draft a tree level by level, `law(n)` drawing the n children of a vertex; errors as the law's."""
+
+    def children(vertex: int, mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+        drafts = law(count)
+        drafts.align(mass, mass)  # refuses more drafts than the law can give from this vocabulary
+        return source.draw(drafts, mass)
+
+    return grow(shape, model, context, children)
 
 
 def descend(
