@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from otm.audit.exact import ExactAudit, Verdict, audit_exactly
+from otm.audit.collection import Collection
+from otm.audit.exact import ExactAudit, audit_exactly
 from otm.audit.instances import standard_problems
 from otm.audit.sampled import SampledAudit, SampledVerdict, audit_sampled
 from otm.audit.shrinking import shrink
@@ -16,7 +17,7 @@ from otm.errors import InvalidParameter
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class BatteryAudit:
+class BatteryAudit(Collection[ExactAudit]):
     """The audits of one verifier on the standard instances, and the smallest failing problem; `str` gives the report.
 
     Attributes:
@@ -25,10 +26,6 @@ class BatteryAudit:
         counterexample: the audit of the smallest problem found on which it fails; None if it fails nowhere.
     """
 
-    name: str
-    audits: dict[str, ExactAudit]
-    counterexample: ExactAudit | None
-
     def __repr__(self) -> str:
         return f"BatteryAudit({self.name!r}, {self.verdict}, {len(self.audits)} instances)"
 
@@ -36,24 +33,6 @@ class BatteryAudit:
         from otm.audit.report import battery_report  # noqa: PLC0415 - the report knows the results, not the reverse
 
         return battery_report(self)
-
-    @property
-    def failed(self) -> dict[str, ExactAudit]:
-        """The instances on which the output does not have the target's law."""
-        return {label: audit for label, audit in self.audits.items() if audit.verdict == "not lossless"}
-
-    @property
-    def worst(self) -> ExactAudit:
-        """The audit with the largest total variation."""
-        return max(self.audits.values(), key=lambda audit: audit.total_variation)
-
-    @property
-    def verdict(self) -> Verdict:
-        """Not lossless if any instance is; lossless if all are."""
-        verdicts = {audit.verdict for audit in self.audits.values()}
-        if "not lossless" in verdicts:
-            return "not lossless"
-        return "undecided" if "undecided" in verdicts else "lossless"
 
 
 def audit_battery(candidate: object, *, laws: Iterable[Law] = (IID(1),), tolerance: float | None = None) -> BatteryAudit:

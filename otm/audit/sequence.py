@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.candidate import Candidate, CandidateFailure, Failed, as_candidate, outcome_of, read_block
+from otm.audit.collection import Collection
 from otm.audit.exact import Method, Verdict, laws_of, raise_on_failures, rounding_tolerance
 from otm.audit.shrinking import BUDGET, rational_laws
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
@@ -262,7 +263,7 @@ def _outputs(
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class SequenceBatteryAudit:
+class SequenceBatteryAudit(Collection[SequenceAudit]):
     """The audits of a block verifier on the standard toy models, and the smallest failing one; `str` gives the report.
 
     Attributes:
@@ -271,10 +272,6 @@ class SequenceBatteryAudit:
         counterexample: the audit of the smallest models found on which it fails; None if it fails nowhere.
     """
 
-    name: str
-    audits: dict[str, SequenceAudit]
-    counterexample: SequenceAudit | None
-
     def __repr__(self) -> str:
         return f"SequenceBatteryAudit({self.name!r}, {self.verdict}, {len(self.audits)} pairs of models)"
 
@@ -282,24 +279,6 @@ class SequenceBatteryAudit:
         from otm.audit.report import sequence_battery_report  # noqa: PLC0415 - the report knows the results, not the reverse
 
         return sequence_battery_report(self)
-
-    @property
-    def failed(self) -> dict[str, SequenceAudit]:
-        """The pairs of models on which the joint law is not the target's."""
-        return {label: audit for label, audit in self.audits.items() if audit.verdict == "not lossless"}
-
-    @property
-    def worst(self) -> SequenceAudit:
-        """The audit with the largest total variation."""
-        return max(self.audits.values(), key=lambda audit: audit.total_variation)
-
-    @property
-    def verdict(self) -> Verdict:
-        """Not lossless if any pair is; lossless if all are."""
-        verdicts = {audit.verdict for audit in self.audits.values()}
-        if "not lossless" in verdicts:
-            return "not lossless"
-        return "undecided" if "undecided" in verdicts else "lossless"
 
 
 def audit_sequence_battery(
