@@ -41,7 +41,7 @@ Arrays = dict[str, NDArray[Any]]
 Compared = tuple[Any, Any, Any]
 """A window and the logits of both models at its contexts."""
 
-_ROWS_AT_ONCE = 1 << 17  # elements of a chunk on the host: what the table itself works on at once
+_ROWS_AT_ONCE = 1 << 18  # elements of a chunk on the host: what the table itself works on at once
 _ROWS_ON_DEVICE = 1 << 25
 
 

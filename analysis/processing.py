@@ -60,39 +60,84 @@ def distributions(logits: Any, settings: Sequence[Processing]) -> Iterator[tuple
 
     Logarithms are finite everywhere, meaningless where the probability is 0, and None where none are at hand.
     """
-    ordered = None
+    likeliest = None
     for temperature, top_p in settings:
         if not isinstance(logits, np.ndarray) or temperature == 0.0:
             # A device sorts as fast as it divides.
             yield otm.from_logits(logits, temperature=temperature, top_p=None if top_p == 1.0 else top_p), None
         elif top_p == 1.0:
-            yield _softmax(logits / temperature)
+            yield _softmax(logits if temperature == 1.0 else logits / temperature)
         else:
-            if ordered is None:
-                ordered = -np.sort(-logits, axis=-1)
-            yield _nucleus(logits, ordered, temperature, top_p)
+            if likeliest is None:
+                likeliest = _largest(logits, max(1, logits.shape[-1] // _PART))
+            yield _nucleus(logits, likeliest, temperature, top_p)
 
 
-def _nucleus(logits: np.ndarray, ordered: np.ndarray, temperature: float, top_p: float) -> tuple[np.ndarray, np.ndarray]:
-    largest = ordered[..., :1]
-    # As `otm.from_logits` rounds it, so that the same tokens are kept.
-    mass = np.exp((ordered - largest) / temperature)
-    mass /= mass.sum(axis=-1, keepdims=True, dtype=np.float64).astype(mass.dtype)
-    before = np.cumsum(mass, axis=-1, dtype=np.float64) - mass
-    kept = np.maximum((before < top_p).sum(axis=-1, keepdims=True), 1)
-    smallest = np.take_along_axis(ordered, kept - 1, axis=-1)
-    keep = logits >= smallest
-    # Equal logits on both sides of the boundary: the lowest index wins, which takes ranks to say.
-    for row in np.argwhere(keep.sum(axis=-1) != kept[..., 0]):
-        index = tuple(row)
-        keep[index] = otm.from_logits(logits[index], temperature=temperature, top_p=top_p) > 0
-    return _softmax(np.where(keep, (logits - largest) / temperature, -np.inf))
+_PART = 8  # a nucleus rarely holds more than this part of the vocabulary; where it does, the row is sorted whole
+
+# Running sums of 10^6 probabilities are off by less: where two of them are further than this from top_p, every way of summing
+# agrees on the nucleus.
+_CLEAR = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 2e-6}
+
+
+def _largest(logits: np.ndarray, count: int) -> np.ndarray:
+    """Return the largest logits in descending order, `(..., count)`."""
+    first = logits.shape[-1] - count
+    top = np.partition(logits, first, axis=-1)[..., first:] if first else logits.copy()
+    top.sort(axis=-1)
+    return top[..., ::-1]
+
+
+def _nucleus(logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_p: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distribution and its finite logarithm; the tokens kept are those that `otm.from_logits` keeps."""
+    import torch
+
+    shape, width = logits.shape, logits.shape[-1]
+    rows, top = logits.reshape(-1, width), likeliest.reshape(-1, likeliest.shape[-1])
+    logs = torch.from_numpy((rows - top[:, :1]) / temperature)
+    mass = logs.exp()
+    smallest, count = _last_kept(top, top[:, :1], mass.sum(-1, dtype=torch.float64).numpy(), temperature, top_p)
+    short = np.flatnonzero(count > top.shape[-1])
+    if len(short):
+        whole = _largest(rows[short], width)
+        sums = mass[short].sum(-1, dtype=torch.float64).numpy()
+        smallest[short], count[short] = _last_kept(whole, whole[:, :1], sums, temperature, top_p)
+    keep = rows >= smallest[:, None]
+    # Where rounding decides, or where equal logits lie on both sides of the boundary, and the lowest index wins: by ranks.
+    for row in np.flatnonzero(keep.sum(axis=-1) != count):
+        keep[row] = otm.from_logits(rows[row], temperature=temperature, top_p=top_p) > 0
+    mass *= torch.from_numpy(keep)
+    left = mass.sum(-1, keepdim=True, dtype=torch.float64)
+    mass /= left
+    logs -= left.log()
+    return mass.numpy().reshape(shape), torch.clamp_(logs, min=torch.finfo(logs.dtype).min).numpy().reshape(shape)
+
+
+def _last_kept(
+    ordered: np.ndarray, largest: np.ndarray, whole: np.ndarray, temperature: float, top_p: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's smallest kept logit and how many tokens are kept.
+
+    The number is -1 where rounding may decide it, and one more than there are in `ordered` where it may be larger.
+    """
+    import torch
+
+    mass = torch.from_numpy((ordered - largest) / temperature).exp().double().numpy() / whole[:, None]
+    before = np.cumsum(mass, axis=-1) - mass
+    clear = _CLEAR[ordered.dtype]
+    kept = np.maximum((before < top_p).sum(axis=-1), 1)
+    smallest = np.take_along_axis(ordered, kept[:, None] - 1, axis=-1)[:, 0]
+    kept[(np.abs(before - top_p) < clear).any(axis=-1)] = -1
+    beyond = before[:, -1] + mass[:, -1] < top_p + clear
+    return smallest, np.where(beyond, ordered.shape[-1] + 1, kept)
 
 
 def _softmax(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return exp(x)/Σ exp(x) and its finite logarithm; torch's exponential is three times as fast as NumPy's."""
     import torch
 
-    logs = torch.log_softmax(torch.from_numpy(scaled), dim=-1)
-    mass = logs.exp()
+    x = torch.from_numpy(scaled)
+    mass = torch.softmax(x, dim=-1)
+    # The largest mass is 1/Σ exp(x − max x): no second pass of exponentials.
+    logs = x - (x.amax(-1, keepdim=True) - mass.amax(-1, keepdim=True).log())
     return mass.numpy(), torch.clamp_(logs, min=torch.finfo(logs.dtype).min).numpy()

@@ -13,7 +13,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("numpy", "scipy", "array-api-compat", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "pyarrow")
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "array-api-compat",
+    "numba",
+    "llvmlite",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "accelerate",
+    "pyarrow",
+)
 
 INCIDENTAL = frozenset({"argv", "host", "created", "merged_from"})
 """Parts of the provenance that say when and where a command was typed, and may differ between parts of one run."""

@@ -11,8 +11,12 @@ several arrivals, list races by membership, `Mentored` and whatever enumerates.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Sequence
+from types import ModuleType
+
+import numpy as np
 
 from otm import _table_groups as groups
 from otm._arrays import Array, clip, namespace, reserve
@@ -71,7 +75,7 @@ class AcceptanceTable:
 
 # Elements per chunk: on the host a dozen arrays of this size stay in a processor's last cache; a device needs enough work per call
 # (a dozen temporaries of 128 MB).
-_ON_HOST, _ON_DEVICE = 1 << 17, 1 << 24
+_ON_HOST, _ON_DEVICE = 1 << 18, 1 << 24
 
 _ANY = 0
 # stem of the name, scheme, law, its only k (0: any), lossless, stem of the optimum, definition
@@ -185,11 +189,22 @@ def unchecked_table(
     return AcceptanceTable(columns=columns, values=joined[: len(columns), ...], description=described)
 
 
+@functools.cache
+def _compiled() -> ModuleType | None:
+    """Return the compiled way of the host, if numba is installed; loading it takes a second, so not before it is needed."""
+    try:
+        from otm import _table_rows  # noqa: PLC0415
+    except ImportError:
+        return None
+    return _table_rows
+
+
 def _chunk(parts: Sequence[Array | None], columns: Sequence[TableColumn], ks: Sequence[int]) -> Array:
     """Return the columns' values and then the descriptions, `(columns + 5, rows)`."""
     xp = namespace(parts[0])
     p, q, log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts)
     log_p, log_q = (groups.logarithm(a) if log is None else log for a, log in ((p, log_p), (q, log_q)))
-    values, described = groups.chunk_values(p, q, log_p, log_q, ks)
+    compiled = _compiled() if isinstance(p, np.ndarray) else None
+    values, described = (groups if compiled is None else compiled).chunk_values(p, q, log_p, log_q, ks)
     rows = xp.stack([values[column.name.rsplit("_k", 1)[0], column.k] for column in columns], axis=0)
     return xp.concat([clip(rows, 0.0, 1.0), xp.stack([described[name] for name in DESCRIPTIONS], axis=0)], axis=0)

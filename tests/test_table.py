@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,6 +46,20 @@ TOO_EXPENSIVE = {
 }
 
 
+WAYS = ("compiled", "groups")
+
+
+@contextlib.contextmanager
+def by(way: str) -> Iterator[None]:
+    """Compute tables on the host by compiled rows or, as where numba is not installed, by NumPy."""
+    with pytest.MonkeyPatch.context() as patch:
+        if way == "groups":
+            patch.setattr(module, "_compiled", lambda: None)
+        else:
+            assert module._compiled() is not None
+        yield
+
+
 def wanted(column: TableColumn, draft: object, target: object) -> np.ndarray:
     """One column by the verb that users would call."""
     problem = otm.Problem(draft=draft, target=target, law=LAWS[column.law](column.k))
@@ -53,11 +71,13 @@ def wanted(column: TableColumn, draft: object, target: object) -> np.ndarray:
     return otm.acceptance(VERIFIERS[stem], problem, by="rule" if column.definition == "rule" else "membership")
 
 
+@pytest.mark.parametrize("way", WAYS)
 @given(strategies.pairs(min_tokens=1, max_tokens=6), st.integers(1, 4))
-def test_every_column_is_what_the_verbs_say(pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+def test_every_column_is_what_the_verbs_say(way: str, pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
     draft, target = pair
     ks = sorted({1, min(k, len(draft))})
-    table = acceptance_table(draft=np.stack([draft, target]), target=np.stack([target, draft]), k=ks)
+    with by(way):
+        table = acceptance_table(draft=np.stack([draft, target]), target=np.stack([target, draft]), k=ks)
     gate = otm.acceptance(otm.Fuzzy(), otm.Problem(draft=draft, target=target, law=otm.IID(1)))
     assert table.values.shape == (len(table.columns), 2)
     for column in table.columns:
@@ -66,10 +86,12 @@ def test_every_column_is_what_the_verbs_say(pair: tuple[np.ndarray, np.ndarray],
     assert gate in (1.0, float(table["fuzzy_iid_k1"][0])) or abs(gate - float(table["fuzzy_iid_k1"][0])) < 1e-14
 
 
+@pytest.mark.parametrize("way", WAYS)
 @given(strategies.pairs(max_tokens=6))
-def test_descriptions(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_descriptions(way: str, pair: tuple[np.ndarray, np.ndarray]) -> None:
     draft, target = pair
-    table = acceptance_table(draft=draft, target=target, k=[1])
+    with by(way):
+        table = acceptance_table(draft=draft, target=target, k=[1])
     # Σ of at most 6 terms, each x log x with |log x| ≤ 745: 6·745·2^-52.
     near = {"rtol": 1e-12, "atol": 6 * 745 * 2.0**-52}
     np.testing.assert_allclose(table.description["tv"], otm.total_variation(draft=draft, target=target), **near)
@@ -94,16 +116,120 @@ def test_every_kind_of_array(backend: Backend) -> None:
         np.testing.assert_allclose(backend.numpy(table.description[name]), plain.description[name], rtol=1e-4)
 
 
-def test_rows_do_not_depend_on_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_do_not_depend_on_their_neighbours(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     draft, target = (otm.dirichlet(400, rng=rng, rows=23, concentration=0.2) for _ in range(2))
-    whole = acceptance_table(draft=draft, target=target, k=range(1, 9))
-    monkeypatch.setattr(module, "_ON_HOST", 3 * 400)
-    for step in (1, 7):
-        parts = [
-            acceptance_table(draft=draft[i : i + step], target=target[i : i + step], k=range(1, 9)) for i in range(0, 23, step)
-        ]
-        assert np.array_equal(np.concatenate([part.values for part in parts], axis=1), whole.values)
+    draft[::2], target[::2] = (
+        np.where(a > np.quantile(a, 0.7), a, 0) for a in (draft[::2], target[::2])
+    )  # as top-p leaves them
+    draft, target = draft / draft.sum(-1, keepdims=True), target / target.sum(-1, keepdims=True)
+    with by(way):
+        whole = acceptance_table(draft=draft, target=target, k=range(1, 9))
+        monkeypatch.setattr(module, "_ON_HOST", 3 * 400)
+        for step in (1, 7):
+            parts = [
+                acceptance_table(draft=draft[i : i + step], target=target[i : i + step], k=range(1, 9))
+                for i in range(0, 23, step)
+            ]
+            assert np.array_equal(np.concatenate([part.values for part in parts], axis=1), whole.values)
+            for name in DESCRIPTIONS:
+                assert np.array_equal(np.concatenate([part.description[name] for part in parts]), whole.description[name])
+
+
+def hard_rows(kind: str, num_tokens: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Three pairs that are hard on one thing."""
+    concentrations = rng.choice([0.003, 0.05, 1.0, 20.0], size=2)
+    draft, target = (otm.dirichlet(num_tokens, rng=rng, rows=3, concentration=c) for c in concentrations)
+    if kind == "few tokens with mass":
+        draft, target = (np.where(rng.random(a.shape) < 0.5, 0.0, a) for a in (draft, target))
+        draft[:, 0] += 1e-9
+        target[:, -1] += 1e-9
+    elif kind == "equal":
+        target = draft.copy()
+    elif kind == "equal but for the last bits":
+        target = draft * (1 + 1e-13 * rng.standard_normal(draft.shape))
+    elif kind == "many equal ratios":
+        draft, target = (np.round(16 * a) / 16 + 1e-3 * np.eye(num_tokens)[0] for a in (draft, target))
+    elif kind == "subnormal draft":
+        draft = draft**40 + 1e-300 * np.eye(num_tokens)[0]
+    elif kind == "subnormal target":
+        target = target**60 + 1e-320 * np.eye(num_tokens)[-1]
+    elif kind == "one draft token":
+        draft = np.eye(num_tokens)[rng.integers(0, num_tokens, 3)]
+    return draft / draft.sum(-1, keepdims=True), target / target.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "plain",
+        "few tokens with mass",
+        "equal",
+        "equal but for the last bits",
+        "many equal ratios",
+        "subnormal draft",
+        "subnormal target",
+        "one draft token",
+    ],
+)
+def test_compiled_rows_are_what_numpy_says(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    for num_tokens in (1, 2, 3, 5, 8, 17, 64, 300, 1000):
+        for ks in ([1, 2, 3, 4, 5, 6, 7, 8], sorted({*rng.integers(1, num_tokens + 1, 3).tolist(), num_tokens})):
+            draft, target = hard_rows(kind, num_tokens, rng)
+            ks = [k for k in ks if k <= num_tokens]
+            tables = []
+            for way in WAYS:
+                with by(way):
+                    tables.append(acceptance_table(draft=draft, target=target, k=ks))
+            for column, *values in zip(tables[0].columns, *(table.values for table in tables), strict=True):
+                np.testing.assert_allclose(*values, rtol=0, atol=rounding(num_tokens, column.k), err_msg=f"{column.name}")
+            for name in DESCRIPTIONS:
+                np.testing.assert_allclose(*(table.description[name] for table in tables), rtol=1e-12, atol=1e-12)
+
+
+def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order() -> None:
+    from otm import _table_rows
+
+    rng = np.random.default_rng(6)
+    q = np.full((2, 300), 1 / 300)
+    p = q * (1 + 2.0**-50 * rng.permutation(300))
+    q[1, ::2] = p[1, ::2] = 0.0  # only tokens with mass are sorted
+    order, live = _table_rows.descending_ratio_order(p, q)
+    assert live.tolist() == [300, 150]
+    for row, count in enumerate(live):
+        tokens = order[row, :count]
+        assert (np.diff(p[row, tokens] / q[row, tokens]) >= 0).all()
+        assert sorted(tokens.tolist()) == np.flatnonzero(p[row]).tolist()
+
+
+def test_the_gate_of_fuzzy_is_decided_as_by_logarithms() -> None:
+    """Pairs on both sides of the threshold, near enough that the series leaves them open, and pairs far from it."""
+    rng = np.random.default_rng(7)
+    draft = otm.dirichlet(50, rng=rng, rows=400, concentration=0.5)
+    away = otm.dirichlet(50, rng=rng, rows=400, concentration=0.5)
+    target = draft + np.linspace(0, 1, 400)[:, None] * (away - draft)
+    gates = []
+    for way in WAYS:
+        with by(way):
+            gates.append(acceptance_table(draft=draft, target=target, k=[1])["fuzzy_iid_k1"])
+    np.testing.assert_allclose(*gates, rtol=0, atol=rounding(50, 1))
+    assert 50 < (gates[0] == 1).sum() < 350
+
+
+def test_numba_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_numba = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
+    monkeypatch.setitem(sys.modules, "numba", None)  # as where it is not installed
+    monkeypatch.delitem(sys.modules, "otm._table_rows")
+    monkeypatch.delattr(otm, "_table_rows")
+    module._compiled.cache_clear()
+    try:
+        assert module._compiled() is None
+        without = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
+    finally:
+        module._compiled.cache_clear()
+    np.testing.assert_allclose(without.values, with_numba.values, atol=rounding(2, 2))
 
 
 def test_every_verifier_that_takes_a_batch_has_a_column() -> None:
@@ -145,6 +271,7 @@ def test_a_wrong_order_of_the_tokens_is_noticed(monkeypatch: pytest.MonkeyPatch)
     """The mutant sorts by q instead of q/p: the comparison with the verbs must fail for everything that reads the order."""
     rng = np.random.default_rng(4)
     draft, target = (otm.dirichlet(20, rng=rng, rows=3) for _ in range(2))
+    monkeypatch.setattr(module, "_compiled", lambda: None)
     right = acceptance_table(draft=draft, target=target, k=(1, 3))
     monkeypatch.setattr(module.groups.cut, "descending_ratio_order", lambda p, q: np.argsort(-q, axis=-1))
     wrong = acceptance_table(draft=draft, target=target, k=(1, 3))
