@@ -1,8 +1,9 @@
 """Measuring every batched scheme, k = 1..8, against the forward passes that it follows and against a softmax.
 
-First rows: the shipped pair, windows of 256 tokens, V = 4,096, as many threads as there are cores for both. The measurement starts
-from both models' logits and gives every column of one (temperature, top-p) setting: two softmaxes in float64, one sort, every
-scheme. Last rows: 32 rows of V = 128,256 on the CPU and on CUDA, where there is one, against `torch.softmax` of the same tensor.
+First rows: the shipped pair, windows of 256 tokens, V = 4,096, with one thread for both (a process per core is what `analysis
+measure` runs) and with as many as there are cores. The measurement starts from both models' logits and gives every column of one
+(temperature, top-p) setting: two softmaxes in float64, one sort, every scheme. Last rows: 32 rows of V = 128,256 on the CPU and on
+CUDA, where there is one, against `torch.softmax` of the same tensor.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -26,12 +28,13 @@ ROWS, LARGE = 32, 128_256
 
 def run(*, seconds: float) -> list[dict[str, Any]]:
     """Time both parts and return one row per operation."""
-    return [*shipped_pair(seconds), *large_vocabulary(seconds)]
+    cores = len(os.sched_getaffinity(0))
+    small = [row for threads in sorted({1, cores}) for row in shipped_pair(threads, seconds)]
+    return [*small, *large_vocabulary(seconds)]
 
 
-def shipped_pair(seconds: float) -> list[dict[str, Any]]:
-    """Time the measurement against the two models' forward passes."""
-    threads = len(os.sched_getaffinity(0))
+def shipped_pair(threads: int, seconds: float) -> list[dict[str, Any]]:
+    """Time the measurement against the two models' forward passes, compiled and as it is where numba is not installed."""
     torch.set_num_threads(threads)
     pair = load_pair(device="cpu")
     text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")
@@ -42,9 +45,16 @@ def shipped_pair(seconds: float) -> list[dict[str, Any]]:
     for name, setting in (("temperature 1", (1.0, 1.0)), ("temperature 0.7, top-p 0.9", (0.7, 0.9))):
         settings = settings_of(*([value] for value in setting))
         functions[f"measure, {name}"] = lambda settings=settings: table_of_logits(draft, target, settings, KS, threads=threads)
-    return _rows(
-        medians(functions, seconds=seconds), "both forward passes", WINDOWS * LENGTH, f"cpu, {threads} threads", "float64"
-    )
+        functions[f"measure, {name}, without numba"] = lambda settings=settings: _without_numba(
+            lambda: table_of_logits(draft, target, settings, KS, threads=threads)
+        )
+    device = f"cpu, {threads} thread{'s' if threads > 1 else ''}"
+    return _rows(medians(functions, seconds=seconds), "both forward passes", WINDOWS * LENGTH, device, "float64")
+
+
+def _without_numba(function: Callable[[], object]) -> object:
+    with mock.patch("otm.table._compiled", lambda: None):
+        return function()
 
 
 def large_vocabulary(seconds: float) -> list[dict[str, Any]]:
