@@ -96,8 +96,9 @@ def measure_prompts(
             _write_prompts(out / PROMPTS, stream)
         if digest.count == 0:
             raise AnalysisError(f"A measurement needs at least one prompt; {source.name} has none. Give one per line.")
-        described = _describe(models, place)
         plan = _plan(digest.count, settings.shard_prompts, "prompt")
+        place = place.for_pieces(plan["num_shards"] - len(finished_shards(out)))
+        described = _describe(models, place)
         named = {"draft": models.names[0], "target": models.names[1], "dtype": models.dtype}
         asked = named | {"prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}}
         manifest = _agree(out, _manifest(settings, asked, described, plan, table_columns(settings.k)), allow)
@@ -153,7 +154,7 @@ def measure_trace_file(
             for number, batch in enumerate(opened.batches(rows=rows, start=first * rows))
             if first + number in wanted
         )
-        return _run(out, manifest, place, work.measure_trace, tasks, wanted)
+        return _run(out, manifest, place.for_pieces(len(wanted)), work.measure_trace, tasks, wanted)
 
 
 def read_manifest(run: Path) -> Manifest:

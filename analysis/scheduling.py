@@ -48,6 +48,10 @@ class Workers:
     count: int = 1
     scheduler: str | None = None
 
+    def for_pieces(self, pieces: int) -> Workers:
+        """Return as many of them as there are pieces of work: a process takes seconds to start."""
+        return dataclasses.replace(self, count=max(1, min(self.count, pieces)))
+
     @contextlib.contextmanager
     def open(self) -> Iterator[cf.Executor]:
         """Start the executor, and stop it at the end."""

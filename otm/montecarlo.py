@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
+import scipy
 
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_real, check_rng
@@ -56,7 +56,7 @@ def estimate(
     definition = check_definition(by)
     check_rng(rng)
     hits = count_accepted(prepare(verifier, problem), count, rng, definition)
-    interval: Any = binomtest(hits, count).proportion_ci(confidence_level=level, method="exact")
+    interval: Any = scipy.stats.binomtest(hits, count).proportion_ci(confidence_level=level, method="exact")
     return Estimate(
         mean=hits / count, low=float(interval.low), high=float(interval.high), samples=count, confidence=level, by=definition
     )

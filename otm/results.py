@@ -7,7 +7,7 @@ import functools
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 from numpy.typing import NDArray
 
 from otm.drafts.base import PAD, DraftTable, SetTable
@@ -26,7 +26,7 @@ class Coupling:
     """
 
     drafts: NDArray[np.int64]
-    joint: sp.csr_array
+    joint: scipy.sparse.csr_array
 
     def __repr__(self) -> str:
         rows, columns = self.joint.shape
@@ -68,7 +68,7 @@ class Optimum:
     lower: float
     upper: float
     cut: NDArray[np.bool_]
-    flow: sp.csr_array
+    flow: scipy.sparse.csr_array
     sets: SetTable
     drafts: DraftTable
     target: NDArray[np.float64]
@@ -97,19 +97,19 @@ class Optimum:
         share = np.zeros(len(self.drafts.mass))
         set_mass = self.sets.mass[self.sets.of_sequence]
         np.divide(self.drafts.mass, set_mass, out=share, where=set_mass > 0)
-        accepted = sp.diags_array(share).tocsr() @ self.flow[self.sets.of_sequence]
+        accepted = scipy.sparse.diags_array(share).tocsr() @ self.flow[self.sets.of_sequence]
         left_rows = np.maximum(self.drafts.mass - accepted.sum(axis=1), 0.0)
         left_columns = np.maximum(self.target - accepted.sum(axis=0), 0.0)
         joint = accepted + _north_west_corner(left_rows, left_columns)
-        return Coupling(drafts=self.drafts.tokens, joint=sp.csr_array(joint))
+        return Coupling(drafts=self.drafts.tokens, joint=scipy.sparse.csr_array(joint))
 
 
-def _north_west_corner(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> sp.csr_array:
+def _north_west_corner(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> scipy.sparse.csr_array:
     """Match two mass vectors of equal total in order: interval by interval of their merged running sums."""
     ends_of_rows, ends_of_columns = np.cumsum(rows), np.cumsum(columns)
     shape = (len(rows), len(columns))
     if ends_of_rows[-1] <= 0 or ends_of_columns[-1] <= 0:
-        return sp.csr_array(shape)
+        return scipy.sparse.csr_array(shape)
     # The totals agree up to rounding; the column side carries the difference, spread in proportion.
     ends_of_rows *= ends_of_columns[-1] / ends_of_rows[-1]
     ends = np.unique(np.concatenate([ends_of_rows, ends_of_columns]))
@@ -117,7 +117,7 @@ def _north_west_corner(rows: NDArray[np.float64], columns: NDArray[np.float64]) 
     middles = ends - 0.5 * lengths
     row = np.minimum(np.searchsorted(ends_of_rows, middles), shape[0] - 1)
     column = np.minimum(np.searchsorted(ends_of_columns, middles), shape[1] - 1)
-    return sp.csr_array(sp.coo_array((lengths, (row, column)), shape=shape))
+    return scipy.sparse.csr_array(scipy.sparse.coo_array((lengths, (row, column)), shape=shape))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

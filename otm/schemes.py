@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, as_scalar_or_array, namespace
@@ -239,7 +239,7 @@ def coupling(verifier: Verifier, problem: Problem) -> Coupling:
     table = enumerate_drafts(rule.problem.law, rule.problem.draft)
     live = table.mass > 0
     tokens, mass = table.tokens[live], table.mass[live]
-    return Coupling(drafts=tokens, joint=sp.csr_array(mass[:, None] * _kernel(rule, tokens)))
+    return Coupling(drafts=tokens, joint=scipy.sparse.csr_array(mass[:, None] * _kernel(rule, tokens)))
 
 
 def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Generator) -> Samples:

@@ -20,9 +20,8 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
-from scipy.stats import beta
 
 _CONCENTRATIONS = (10.0, 100.0, 1000.0)
 """Priors centred at the target, for alternatives near it; beside them Dirichlet(1/2), for any."""
@@ -106,8 +105,8 @@ def variation_interval(counts: NDArray[np.int64], mass: NDArray[Any], *, uncerta
 
 def proportion_interval(hits: int, samples: int, *, uncertainty: float) -> ConfidenceInterval:
     """Return the Clopper–Pearson interval of a probability."""
-    low = float(beta.ppf(uncertainty / 2, hits, samples - hits + 1)) if hits else 0.0
-    high = float(beta.isf(uncertainty / 2, hits + 1, samples - hits)) if hits < samples else 1.0
+    low = float(scipy.stats.beta.ppf(uncertainty / 2, hits, samples - hits + 1)) if hits else 0.0
+    high = float(scipy.stats.beta.isf(uncertainty / 2, hits + 1, samples - hits)) if hits < samples else 1.0
     return ConfidenceInterval(low=low, high=high)
 
 
@@ -126,10 +125,10 @@ def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:
     for prior in priors:
         # Γ(a + N)/Γ(a) where N = 0 is exactly 1: parameters whose Γ overflows stay out of it.
         some = np.maximum(prior, _LEAST_PARAMETER)
-        gain = np.where(seen > 0, gammaln(some + seen) - gammaln(some), 0.0).sum(axis=-1)
+        gain = np.where(seen > 0, scipy.special.gammaln(some + seen) - scipy.special.gammaln(some), 0.0).sum(axis=-1)
         total = prior.sum()
-        marginals.append(gain + gammaln(total) - gammaln(total + samples) - likelihood)
-    mixed = logsumexp(np.stack(marginals), axis=0) - math.log(len(marginals))
+        marginals.append(gain + scipy.special.gammaln(total) - scipy.special.gammaln(total + samples) - likelihood)
+    mixed = scipy.special.logsumexp(np.stack(marginals), axis=0) - math.log(len(marginals))
     return np.where(counts[..., ~live].any(axis=-1), math.inf, mixed)[()]
 
 
@@ -144,7 +143,7 @@ def log_excess_evidence(hits: int, samples: int, optimum: float) -> float:
         return 0.0
     parts = np.asarray(_EXCESSES)
     terms = hits * np.log1p(parts * (1.0 - level) / level) + (samples - hits) * np.log1p(-parts)
-    return float(logsumexp(terms) - math.log(len(parts)))
+    return float(scipy.special.logsumexp(terms) - math.log(len(parts)))
 
 
 def log_mean(*logarithms: float) -> float:
@@ -155,7 +154,7 @@ def log_mean(*logarithms: float) -> float:
     """
     if math.inf in logarithms:
         return math.inf
-    return float(logsumexp(logarithms) - math.log(len(logarithms)))
+    return float(scipy.special.logsumexp(logarithms) - math.log(len(logarithms)))
 
 
 def pool(draft: NDArray[np.float64], target: NDArray[np.float64], most: int) -> NDArray[np.int64]:

@@ -16,9 +16,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import beta
 
 from otm.audit.candidate import NO_TOKEN, Candidate, CandidateFailure, Failed, as_candidate, outcome_of, read_token
 from otm.audit.probing import probe
@@ -159,7 +158,7 @@ def audit_exactly(candidate: object, problem: Problem, *, tolerance: float | Non
     return ExactAudit(
         name=function.name,
         problem=single,
-        coupling=Coupling(drafts=drafts, joint=sp.csr_array(joint)),
+        coupling=Coupling(drafts=drafts, joint=scipy.sparse.csr_array(joint)),
         rule=accepted,
         optimum=optimal_acceptance(single),
         tolerance=allowed,
@@ -207,7 +206,7 @@ def audit_steps(verifier: Verifier, problem: Problem, *, tolerance: float | None
     return ExactAudit(
         name=f"the steps of {verifier!r}",
         problem=single,
-        coupling=Coupling(drafts=np.asarray(list(rows), dtype=np.int64), joint=sp.csr_array(joint)),
+        coupling=Coupling(drafts=np.asarray(list(rows), dtype=np.int64), joint=scipy.sparse.csr_array(joint)),
         rule=math.fsum(volume for (_, _, accepted), volume in law.mass.items() if accepted),
         optimum=optimal_acceptance(single),
         tolerance=_checked(tolerance, single),
@@ -265,7 +264,10 @@ def laws_of(
         return laws, "traced", np.asarray([law.undecided for law in traced])
     probed = [probe(function, num_uniforms) for function in functions]
     # Clopper–Pearson: the volume on which the cells predict wrongly, where they were seen to.
-    errors = [float(beta.isf(_FALSE_ALARM, law.missed + 1, law.checked - law.missed)) if law.missed else 0.0 for law in probed]
+    errors = [
+        float(scipy.stats.beta.isf(_FALSE_ALARM, law.missed + 1, law.checked - law.missed)) if law.missed else 0.0
+        for law in probed
+    ]
     return [_Law(mass=law.mass, cells=law.cells) for law in probed], "probed", np.asarray(errors)
 
 

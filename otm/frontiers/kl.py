@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING
 
-import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +16,9 @@ from otm.errors import TooLarge, Unsupported
 from otm.frontiers.taut_string import Hull, divergence_term, string_law, upper_hull
 from otm.pmf import check_real
 from otm.problem import Problem
+
+if TYPE_CHECKING:
+    import cvxpy as cp  # takes a second to load: not before a program is asked for
 
 MAX_PREFIXES = 4096
 """Largest number of tokens for the cone program, and for laws whose prefix masses are computed one by one."""
@@ -94,6 +97,8 @@ class KlProgram:
 
     def problem(self, *extra: cp.Constraint) -> cp.Problem:
         """Return the maximisation of the acceptance under these and any extra constraints."""
+        import cvxpy as cp  # noqa: PLC0415
+
         return cp.Problem(cp.Maximize(self.acceptance), [*self.constraints, *extra])
 
 
@@ -120,6 +125,8 @@ def kl_frontier_program(problem: Problem, *, kl: float) -> KlProgram:
     >>> bool(abs(kl_frontier_program(problem, kl=0.3).problem().solve(solver="CLARABEL") - 0.759182) < 1e-6)
     True
     """
+    import cvxpy as cp  # noqa: PLC0415
+
     budget = check_real(kl, name="kl", low=0.0, high=1e300)
     single = _supported(problem, "otm.kl_frontier_program")
     _check_size(single.num_tokens, "The cone program of the frontier")

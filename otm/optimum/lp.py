@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import highspy
 import numpy as np
-import scipy.sparse as sp
+import scipy
 from numpy.typing import NDArray
 
 from otm.drafts.base import PAD, DraftTable, SetTable, collapse, enumerate_drafts, readable
@@ -41,7 +41,7 @@ class _Program:
     """min cost·x subject to lower ≤ A x ≤ upper, x ≥ 0, with A in column-compressed form."""
 
     cost: NDArray[np.float64]
-    matrix: sp.csc_array
+    matrix: scipy.sparse.csc_array
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
 
@@ -92,7 +92,9 @@ def optimum(problem: Problem, *, method: Method = "sets") -> Optimum:
             f"Flow and cut must agree within {GAP_TOLERANCE:g}; HiGHS's answer gives [{checked.lower!r}, {checked.upper!r}]. "
             f"Try the other method, or otm.optimal_acceptance for the value alone."
         )
-    matrix = sp.csr_array(sp.coo_array((checked.flow, (rows, columns)), shape=(len(sets.mass), single.num_tokens)))
+    matrix = scipy.sparse.csr_array(
+        scipy.sparse.coo_array((checked.flow, (rows, columns)), shape=(len(sets.mass), single.num_tokens))
+    )
     return Optimum(
         lower=checked.lower,
         upper=checked.upper,
@@ -137,8 +139,8 @@ def _propose_by_sequences(drafts: DraftTable, sets: SetTable, target: NDArray[np
     lower[heaviest], upper[heaviest] = -np.inf, np.inf
     plan, prices = _solve(_Program(cost=(~hit).astype(np.float64), matrix=matrix, lower=lower, upper=upper))
     price = -prices[num_sequences:]
-    flow = sp.coo_array((plan[hit], (sets.of_sequence[x[hit]], y[hit])), shape=(len(sets.mass), num_tokens))
-    entries = sp.coo_array(sp.csr_array(flow))
+    flow = scipy.sparse.coo_array((plan[hit], (sets.of_sequence[x[hit]], y[hit])), shape=(len(sets.mass), num_tokens))
+    entries = scipy.sparse.coo_array(scipy.sparse.csr_array(flow))
     return (
         entries.row.astype(np.int64),
         entries.col.astype(np.int64),
@@ -147,11 +149,11 @@ def _propose_by_sequences(drafts: DraftTable, sets: SetTable, target: NDArray[np
     )
 
 
-def _incidence(rows: NDArray[np.int64], columns: NDArray[np.int64], size: int) -> sp.csc_array:
+def _incidence(rows: NDArray[np.int64], columns: NDArray[np.int64], size: int) -> scipy.sparse.csc_array:
     """Return the node–edge incidence matrix: two ones per column."""
     indices = np.stack([rows, columns], axis=1).reshape(-1)
     starts = np.arange(0, len(indices) + 1, 2)
-    return sp.csc_array((np.ones(len(indices)), indices, starts), shape=(size, len(rows)))
+    return scipy.sparse.csc_array((np.ones(len(indices)), indices, starts), shape=(size, len(rows)))
 
 
 def _solve(program: _Program) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

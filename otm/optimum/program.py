@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
 from otm.drafts.base import enumerate_drafts, readable
 from otm.errors import TooLarge
 from otm.problem import Problem
+
+if TYPE_CHECKING:
+    import cvxpy as cp  # takes a second to load: not before a program is asked for
 
 MAX_ENTRIES = 1_000_000
 
@@ -35,6 +38,8 @@ class TransportProgram:
 
     def problem(self, *extra: cp.Constraint) -> cp.Problem:
         """Return the maximisation of the acceptance under the marginals and any extra constraints."""
+        import cvxpy as cp  # noqa: PLC0415
+
         return cp.Problem(cp.Maximize(self.acceptance), [*self.constraints, *extra])
 
 
@@ -62,6 +67,8 @@ def optimum_program(problem: Problem) -> TransportProgram:
     >>> bool(abs(program.problem().solve(solver="HIGHS") - 15 / 16) < 1e-9)
     True
     """
+    import cvxpy as cp  # noqa: PLC0415
+
     single = problem.single(purpose="otm.optimum_program")
     entries = single.law.num_sequences(single.num_tokens) * single.num_tokens
     if entries > MAX_ENTRIES:

@@ -29,9 +29,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from otm.errors import SolverFailure, TooLarge
 from otm.sequence.decoder import Decoder
@@ -178,14 +177,14 @@ def _solve(instance: _Instance) -> tuple[NDArray[np.float64], NDArray[np.float64
     size, edges, trees = len(instance.paths), len(instance.path), len(instance.mass)
     every, ones = np.arange(size), np.ones
     inner = instance.parents >= 0
-    parent = sp.coo_array((ones(inner.sum()), (instance.parents[inner], every[inner])), shape=(size, size))
-    stops = sp.coo_array((ones(edges), (instance.path, np.arange(edges))), shape=(size, edges))
-    balance = sp.hstack([parent - sp.eye_array(size), stops], format="csr")
-    supply = sp.coo_array((ones(edges), (instance.tree, np.arange(edges))), shape=(trees, edges))
-    weighted = sp.coo_array((instance.share[inner], (every[inner], instance.parents[inner])), shape=(size, size))
-    limits = sp.block_array([[sp.eye_array(size) - weighted, None], [None, supply]], format="csr")
+    parent = scipy.sparse.coo_array((ones(inner.sum()), (instance.parents[inner], every[inner])), shape=(size, size))
+    stops = scipy.sparse.coo_array((ones(edges), (instance.path, np.arange(edges))), shape=(size, edges))
+    balance = scipy.sparse.hstack([parent - scipy.sparse.eye_array(size), stops], format="csr")
+    supply = scipy.sparse.coo_array((ones(edges), (instance.tree, np.arange(edges))), shape=(trees, edges))
+    weighted = scipy.sparse.coo_array((instance.share[inner], (every[inner], instance.parents[inner])), shape=(size, size))
+    limits = scipy.sparse.block_array([[scipy.sparse.eye_array(size) - weighted, None], [None, supply]], format="csr")
     right = np.concatenate([np.where(inner, 0.0, instance.share), instance.mass]) * _SCALE
-    solution = linprog(
+    solution = scipy.optimize.linprog(
         np.concatenate([-ones(size), np.zeros(edges)]),
         A_ub=limits,
         b_ub=right,

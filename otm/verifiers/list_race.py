@@ -20,7 +20,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, quiet, total
@@ -132,7 +132,7 @@ class ListRaceRule(Shared):
                         beside[position] = beside[position] * other[node, tokens[:, other_list]]
             for position in range(k):
                 joint += weights[node] / k * own[node, tokens[:, position]] * beside[position][:, None]
-        return Coupling(drafts=tokens, joint=sp.csr_array(joint * problem.target))
+        return Coupling(drafts=tokens, joint=scipy.sparse.csr_array(joint * problem.target))
 
 
 def _own_list_match(draft: Array, target: Array, k: int) -> Array:

@@ -18,7 +18,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, namespace, quiet, total
@@ -108,7 +108,7 @@ class MinHashRule(Shared):
         surplus, deficit = np.maximum(p - q, 0.0), np.maximum(q - p, 0.0)
         joint = np.diag(np.minimum(p, q)) + np.outer(surplus, q) + np.outer(p, deficit)
         tokens = np.flatnonzero(p > 0)
-        return Coupling(drafts=tokens[:, None], joint=sp.csr_array(joint[tokens] / (1.0 + surplus.sum())))
+        return Coupling(drafts=tokens[:, None], joint=scipy.sparse.csr_array(joint[tokens] / (1.0 + surplus.sum())))
 
 
 def _waiting_times(uniforms: NDArray[np.float64], rates: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf
@@ -48,7 +48,7 @@ class Otm(Verifier):
         solved = optimum(problem)
         sets = {tuple(int(x) for x in row if x != PAD): i for i, row in enumerate(solved.sets.tokens)}
         share = np.divide(1.0, solved.sets.mass, out=np.zeros(len(solved.sets.mass)), where=solved.sets.mass > 0)
-        chosen = sp.csr_array(sp.diags_array(share) @ solved.flow)
+        chosen = scipy.sparse.csr_array(scipy.sparse.diags_array(share) @ solved.flow)
         excess = np.maximum(problem.target - np.asarray(solved.flow.sum(axis=0)).reshape(-1), 0.0)
         total = excess.sum()
         residual = excess / total if total > 0 else problem.target
@@ -66,7 +66,7 @@ class OtmRule(Conditional):
 
     solved: Optimum
     index: dict[tuple[int, ...], int]
-    chosen: sp.csr_array
+    chosen: scipy.sparse.csr_array
     residual: NDArray[np.float64]
 
     @property

@@ -28,7 +28,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, quiet
@@ -142,7 +142,7 @@ class RaceRule(Shared):
         if law.k == 1:
             drafted = np.flatnonzero(problem.draft > 0)
             joint = winners_coupling(problem.draft, problem.target)[drafted]
-            return Coupling(drafts=drafted[:, None], joint=sp.csr_array(joint))
+            return Coupling(drafts=drafted[:, None], joint=scipy.sparse.csr_array(joint))
         tokens, smallest = sequences(problem)
         if len(tokens) * problem.num_tokens > MAX_PATHS:
             raise TooLarge(
@@ -153,7 +153,7 @@ class RaceRule(Shared):
             _arrivals_coupling(problem, tokens[start : start + _PATHS_AT_ONCE], smallest)
             for start in range(0, len(tokens), _PATHS_AT_ONCE)
         ]
-        return Coupling(drafts=tokens, joint=sp.csr_array(np.concatenate(pieces)))
+        return Coupling(drafts=tokens, joint=scipy.sparse.csr_array(np.concatenate(pieces)))
 
 
 def first_arrivals(log_times: NDArray[np.float64], k: int) -> NDArray[np.int64]:

@@ -133,3 +133,9 @@ def test_a_sweep_is_the_same_on_every_executor(monkeypatch: pytest.MonkeyPatch) 
         assert estimate.low <= otm.acceptance(case.verifier, problem) <= estimate.high
     monkeypatch.setattr(sweeps, "PIECE", 100_000)
     assert sweeps.sweep(cases, samples=2_300, seed=8)[0].mean != here[0].mean
+
+
+def test_no_more_processes_than_pieces_of_work() -> None:
+    assert [Workers(4).for_pieces(pieces).count for pieces in (0, 1, 3, 9)] == [1, 1, 3, 4]
+    with Workers(4).for_pieces(1).open() as executor:
+        assert executor.submit(os.getpid).result() == os.getpid()

@@ -37,8 +37,8 @@ def test_lint(command: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_library_imports_neither_torch_nor_applications() -> None:
-    outside = ("torch", "matplotlib", "analysis", "figures")
+def test_library_imports_neither_torch_nor_applications_nor_what_is_slow_to_load() -> None:
+    outside = ("torch", "matplotlib", "analysis", "figures", "cvxpy", "numba", "scipy.stats", "scipy.optimize")
     code = f"import sys, otm, otm.sequence, otm.audit; print([m for m in {outside} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

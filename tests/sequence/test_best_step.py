@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
+import scipy
 
 import otm
 from otm.sequence import (
@@ -85,7 +85,7 @@ def by_the_definition(decoder: Decoder, draft: Any, target: Any) -> float:
             if text[: len(s)] == s:
                 rows[len(trees) + row, j] = 1.0 / prefix_mass[s]
     right = np.array([mass for _, mass in trees] + [1.0] * len(texts))
-    solution = linprog(-np.array([len(s) for _, s in columns]), A_eq=rows, b_eq=right, method="highs")
+    solution = scipy.optimize.linprog(-np.array([len(s) for _, s in columns]), A_eq=rows, b_eq=right, method="highs")
     assert solution.status == 0, solution.message
     return float(-solution.fun)
 
@@ -229,8 +229,10 @@ class TestEdges:
             best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
 
     def test_a_solver_that_stops_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = module().linprog
-        monkeypatch.setattr(module(), "linprog", lambda *args, **kwargs: real(*args, **kwargs | {"options": {"maxiter": 0}}))
+        real = scipy.optimize.linprog
+        monkeypatch.setattr(
+            scipy.optimize, "linprog", lambda *args, **kwargs: real(*args, **kwargs | {"options": {"maxiter": 0}})
+        )
         draft, target = smooth_models(2, 2, 3)
         with pytest.raises(otm.SolverFailure, match="stopped with"):
             best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])

@@ -20,8 +20,8 @@ import functools
 import itertools
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from otm.audit.candidate import Candidate, CandidateFailure
 from otm.audit.corpus.mutant import Models, Mutant
@@ -149,7 +149,7 @@ def fails_chi_square(law: NDArray[np.float64], target: tuple[float, ...], rng: n
     """Whether Pearson's statistic is beyond its 99 % quantile."""
     expected = _SAMPLES * np.asarray(target)
     counts = rng.multinomial(_SAMPLES, law / law.sum())
-    return float(((counts - expected) ** 2 / expected).sum()) > float(chi2.ppf(0.99, len(law) - 1))
+    return float(((counts - expected) ** 2 / expected).sum()) > float(scipy.stats.chi2.ppf(0.99, len(law) - 1))
 
 
 def sampled_audit(mutant: Mutant, *, rng: np.random.Generator) -> SampledAudit:
