@@ -194,7 +194,7 @@ def measure_trace(task: TraceTask) -> ShardResult:
     ):
         columns[f"{name}_lower"], columns[f"{name}_upper"] = interval.lower, interval.upper
     for column in trace_columns(ks):
-        stem = column.name.rsplit("_k", 1)[0]
+        stem = column.stem
         for end in ("lower", "upper"):
             whole = getattr(overlap, end) if stem == "maximal_iid" else getattr(values[stem], end)[ks.index(column.k)]
             columns[f"{column.name}_{end}"] = np.asarray(whole, dtype=np.float64)
@@ -206,7 +206,7 @@ def measure_trace(task: TraceTask) -> ShardResult:
 def trace_columns(ks: Sequence[int]) -> tuple[TableColumn, ...]:
     """Return the columns that have certified intervals when only the likeliest tokens are known."""
     stems = ("optimum_iid", "kseq_iid", "recursive_rejection_iid", "maximal_iid")
-    return tuple(column for column in table_columns(ks) if column.name.rsplit("_k", 1)[0] in stems)
+    return tuple(column for column in table_columns(ks) if column.stem in stems)
 
 
 def describe_models(models: Models) -> dict[str, Any]:

@@ -40,19 +40,42 @@ PER_K = (
     "naive_greedy",
     "naive_deterministic",
 )
-_OPTIMUM, _KSEQ, _RECURSIVE, _NAIVE_TREE, _NAIVE, _LIST_RACE, _POISSON, _GREEDY_OPTIMAL, _NAIVE_GREEDY, _DETERMINISTIC = range(
-    len(PER_K)
-)
+# Positions are looked up by name, so that an insertion above moves them all.
+_OPTIMUM = PER_K.index("optimum_iid")
+_KSEQ = PER_K.index("kseq_iid")
+_RECURSIVE = PER_K.index("recursive_rejection_iid")
+_NAIVE_TREE = PER_K.index("naive_tree_iid")
+_NAIVE = PER_K.index("naive_iid")
+_LIST_RACE = PER_K.index("list_race_rule_iid")
+_POISSON = PER_K.index("poisson_representation_lower_without_replacement")
+_GREEDY_OPTIMAL = PER_K.index("greedy_optimal_greedy")
+_NAIVE_GREEDY = PER_K.index("naive_greedy")
+_DETERMINISTIC = PER_K.index("naive_deterministic")
+
 SINGLE = ("maximal_iid", "race_iid", "minhash_iid", "minhash_rule_iid", "lenience_iid", "typical_acceptance_iid", "fuzzy_iid")
-_MAXIMAL, _RACE, _MINHASH, _MINHASH_RULE, _LENIENCE, _TYPICAL, _FUZZY = range(len(SINGLE))
+_MAXIMAL = SINGLE.index("maximal_iid")
+_RACE = SINGLE.index("race_iid")
+_MINHASH = SINGLE.index("minhash_iid")
+_MINHASH_RULE = SINGLE.index("minhash_rule_iid")
+_LENIENCE = SINGLE.index("lenience_iid")
+_TYPICAL = SINGLE.index("typical_acceptance_iid")
+_FUZZY = SINGLE.index("fuzzy_iid")
+
 DESCRIBED = ("draft_entropy", "target_entropy", "tv", "kl_target_draft", "kl_draft_target")
 
-_DRAFT_ENTROPY, _TARGET_ENTROPY, _TV, _KL_TARGET_DRAFT, _KL_DRAFT_TARGET = range(len(DESCRIBED))
+_DRAFT_ENTROPY = DESCRIBED.index("draft_entropy")
+_TARGET_ENTROPY = DESCRIBED.index("target_entropy")
+_TV = DESCRIBED.index("tv")
+_KL_TARGET_DRAFT = DESCRIBED.index("kl_target_draft")
+_KL_DRAFT_TARGET = DESCRIBED.index("kl_draft_target")
 
 _FAST = frozenset({"reassoc", "contract", "nsz"})
 _LARGEST_FINITE = np.int64(0x7FEFFFFFFFFFFFFF)
-_LARGEST_MULTIPLIED_POWER = 64  # as in otm.optimum.cut
-_NEWTON_STEPS, _BISECTIONS, _SETTLED = 16, 60, 2.0**-52  # as in otm.verifiers.kseq
+# The same numbers as in otm.optimum.cut and otm.verifiers.kseq, which a test compares: imported, they would be frozen into numba's
+# files on disk, which are made anew when this module changes and not when those do. Compiled functions stay here for the same
+# reason.
+_LARGEST_MULTIPLIED_POWER = 64
+_NEWTON_STEPS, _BISECTIONS, _SETTLED = 16, 60, 2.0**-52
 _UNDECIDED = 1e-9  # far beyond the rounding of a divergence, far below what a row usually leaves between it and the threshold
 
 

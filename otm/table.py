@@ -17,6 +17,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from types import ModuleType
+from typing import Literal
 
 import numpy as np
 
@@ -25,8 +26,11 @@ from otm._arrays import Array, clip, namespace, reserve
 from otm.errors import InvalidParameter
 from otm.optimum.successive_cut import check_enough_tokens
 from otm.pmf import align_pair, as_pmf
-from otm.results import Definition
 from otm.schemes import check_ks
+from otm.verifiers.fuzzy import Fuzzy
+from otm.verifiers.lenience import Lenience
+
+ColumnDefinition = Literal["membership", "rule", "bound"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +51,12 @@ class TableColumn:
     k: int
     lossless: bool
     optimum: str | None
-    definition: Definition | str
+    definition: ColumnDefinition
+
+    @property
+    def stem(self) -> str:
+        """The name without the number of drafts: one scheme under one law."""
+        return self.name.removesuffix(f"_k{self.k}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,35 +88,44 @@ class AcceptanceTable:
 # (a dozen temporaries of 128 MB).
 _ON_HOST, _ON_DEVICE = 1 << 18, 1 << 24
 
-_ANY = 0
-# stem of the name, scheme, law, its only k (0: any), lossless, stem of the optimum, definition
-_STEMS: tuple[tuple[str, str, str, int, bool, str | None, str], ...] = (
-    ("optimum_iid", "optimum", "IID", _ANY, True, "optimum_iid", "membership"),
-    ("kseq_iid", "K-SEQ", "IID", _ANY, True, "optimum_iid", "membership"),
-    ("recursive_rejection_iid", "recursive rejection", "IID", _ANY, True, "optimum_iid", "membership"),
-    ("naive_tree_iid", "naive tree", "IID", _ANY, True, "optimum_iid", "membership"),
-    ("naive_iid", "naive", "IID", _ANY, True, "optimum_iid", "membership"),
-    ("list_race_rule_iid", "list race", "IID", _ANY, True, "optimum_iid", "rule"),
-    ("maximal_iid", "single-draft rejection", "IID", 1, True, "optimum_iid", "membership"),
-    ("race_iid", "race", "IID", 1, True, "optimum_iid", "membership"),
-    ("minhash_iid", "MinHash", "IID", 1, True, "optimum_iid", "membership"),
-    ("minhash_rule_iid", "MinHash", "IID", 1, True, "optimum_iid", "rule"),
-    ("greedy_optimal_greedy", "optimal for greedy drafts", "Greedy", _ANY, True, "greedy_optimal_greedy", "membership"),
-    ("naive_greedy", "naive", "Greedy", _ANY, True, "greedy_optimal_greedy", "membership"),
-    ("spechub_greedy", "SpecHub", "Greedy", 2, True, "greedy_optimal_greedy", "membership"),
-    ("naive_deterministic", "naive (optimal)", "Deterministic", _ANY, True, "naive_deterministic", "membership"),
-    (
+
+@dataclasses.dataclass(frozen=True)
+class _Stem:
+    """What the columns of one scheme under one law have in common; `only` is the one number of drafts that it is defined for."""
+
+    name: str
+    scheme: str
+    law: str
+    only: int | None = None
+    optimum: str | None = None
+    lossless: bool = True
+    definition: ColumnDefinition = "membership"
+
+
+_STEMS = (
+    _Stem("optimum_iid", "optimum", "IID", optimum="optimum_iid"),
+    _Stem("kseq_iid", "K-SEQ", "IID", optimum="optimum_iid"),
+    _Stem("recursive_rejection_iid", "recursive rejection", "IID", optimum="optimum_iid"),
+    _Stem("naive_tree_iid", "naive tree", "IID", optimum="optimum_iid"),
+    _Stem("naive_iid", "naive", "IID", optimum="optimum_iid"),
+    _Stem("list_race_rule_iid", "list race", "IID", optimum="optimum_iid", definition="rule"),
+    _Stem("maximal_iid", "single-draft rejection", "IID", only=1, optimum="optimum_iid"),
+    _Stem("race_iid", "race", "IID", only=1, optimum="optimum_iid"),
+    _Stem("minhash_iid", "MinHash", "IID", only=1, optimum="optimum_iid"),
+    _Stem("minhash_rule_iid", "MinHash", "IID", only=1, optimum="optimum_iid", definition="rule"),
+    _Stem("greedy_optimal_greedy", "optimal for greedy drafts", "Greedy", optimum="greedy_optimal_greedy"),
+    _Stem("naive_greedy", "naive", "Greedy", optimum="greedy_optimal_greedy"),
+    _Stem("spechub_greedy", "SpecHub", "Greedy", only=2, optimum="greedy_optimal_greedy"),
+    _Stem("naive_deterministic", "naive (optimal)", "Deterministic", optimum="naive_deterministic"),
+    _Stem(
         "poisson_representation_lower_without_replacement",
         "Poisson representation bound",
         "WithoutReplacement",
-        _ANY,
-        True,
-        None,
-        "bound",
+        definition="bound",
     ),
-    ("lenience_iid", "lenience 0.5", "IID", 1, False, None, "membership"),
-    ("typical_acceptance_iid", "typical acceptance", "IID", 1, False, None, "membership"),
-    ("fuzzy_iid", "fuzzy 0.1", "IID", 1, False, None, "membership"),
+    _Stem("lenience_iid", f"lenience {Lenience().lenience:g}", "IID", only=1, lossless=False),
+    _Stem("typical_acceptance_iid", "typical acceptance", "IID", only=1, lossless=False),
+    _Stem("fuzzy_iid", f"fuzzy {Fuzzy().threshold:g}", "IID", only=1, lossless=False),
 )
 
 DESCRIPTIONS = ("draft_entropy", "target_entropy", "tv", "kl_target_draft", "kl_draft_target")
@@ -133,10 +151,18 @@ def table_columns(k: Iterable[int]) -> tuple[TableColumn, ...]:
     """
     ks = sorted(set(check_ks(k)))
     return tuple(
-        TableColumn(f"{stem}_k{count}", scheme, law, count, lossless, best and f"{best}_k{count}", definition)
-        for stem, scheme, law, only, lossless, best, definition in _STEMS
+        TableColumn(
+            name=f"{stem.name}_k{count}",
+            scheme=stem.scheme,
+            law=stem.law,
+            k=count,
+            lossless=stem.lossless,
+            optimum=stem.optimum and f"{stem.optimum}_k{count}",
+            definition=stem.definition,
+        )
+        for stem in _STEMS
         for count in ks
-        if only in (_ANY, count)
+        if stem.only in (None, count)
     )
 
 
@@ -210,5 +236,5 @@ def _chunk(parts: Sequence[Array | None], columns: Sequence[TableColumn], ks: Se
     log_p, log_q = (groups.logarithm(a) if log is None else log for a, log in ((p, log_p), (q, log_q)))
     compiled = _compiled() if isinstance(p, np.ndarray) else None
     values, described = (groups if compiled is None else compiled).chunk_values(p, q, log_p, log_q, ks)
-    rows = xp.stack([values[column.name.rsplit("_k", 1)[0], column.k] for column in columns], axis=0)
+    rows = xp.stack([values[column.stem, column.k] for column in columns], axis=0)
     return xp.concat([clip(rows, 0.0, 1.0), xp.stack([described[name] for name in DESCRIPTIONS], axis=0)], axis=0)
