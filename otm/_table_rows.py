@@ -79,17 +79,25 @@ _NEWTON_STEPS, _BISECTIONS, _SETTLED = 16, 60, 2.0**-52
 _UNDECIDED = 1e-9  # far beyond the rounding of a divergence, far below what a row usually leaves between it and the threshold
 
 
-def _compiled(fast: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
-    """Compile a function without the interpreter's lock, once per machine: later processes find it beside the module."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": set(fast)}
+def _entry(fast: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
+    """Compile what Python calls, outside the interpreter's lock, once per machine: later processes find it beside the module."""
 
     def compiled(function: Function) -> Function:
         try:
-            return cast(Function, njit(cache=True, **options)(function))
+            return cast(Function, njit(cache=True, nogil=True, error_model="numpy", fastmath=set(fast))(function))
         except RuntimeError:  # no folder to keep it in: neither the package's nor the user's can be written
-            return cast(Function, njit(**options)(function))
+            return cast(Function, njit(nogil=True, error_model="numpy", fastmath=set(fast))(function))
 
     return compiled
+
+
+def _part(fast: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
+    """Compile what entries are made of, always into their code.
+
+    A function that is called has two compiled forms, one of its own and one within its caller's library. A process that compiles
+    runs the first and one that loads the library the second, which differ in the last bits.
+    """
+    return lambda function: cast(Function, njit(forceinline=True, error_model="numpy", fastmath=set(fast))(function))
 
 
 def chunk_values(
@@ -135,7 +143,7 @@ def descending_ratio_order(p: Floats, q: Floats) -> tuple[Integers, Integers]:
     return order, live
 
 
-@_compiled(_FAST)
+@_entry(_FAST)
 def _describe(p: Floats, q: Floats, log_p: Floats, log_q: Floats, described: Floats) -> None:
     """Fill entropies, total variation and both relative entropies, in nats."""
     for r in range(len(p)):
@@ -159,7 +167,7 @@ def _describe(p: Floats, q: Floats, log_p: Floats, log_q: Floats, described: Flo
         described[_KL_DRAFT_TARGET, r] = np.inf if alone_p > 0 else max(backward, 0.0)
 
 
-@_compiled()
+@_entry()
 def _pack(p: Floats, q: Floats, bits: int, packed: Integers, live: Integers) -> None:
     """Fill, for each token with any mass, p/q with the token's index in its last bits; what is left sorts last."""
     width = p.shape[1]
@@ -183,7 +191,7 @@ def _pack(p: Floats, q: Floats, bits: int, packed: Integers, live: Integers) -> 
             packed[r, n:] = _LARGEST_FINITE
 
 
-@_compiled()
+@_entry()
 def _unpack(p: Floats, q: Floats, packed: Integers, live: Integers, bits: int, wrong: NDArray[np.bool_]) -> None:
     """Leave the sorted tokens' indices, and mark rows where the bits that these took were needed to tell two ratios apart."""
     mask = (np.int64(1) << bits) - 1
@@ -197,7 +205,7 @@ def _unpack(p: Floats, q: Floats, packed: Integers, live: Integers, bits: int, w
             packed[r, j] &= mask
 
 
-@_compiled(_FAST)
+@_entry(_FAST)
 def _values(
     p: Floats,
     q: Floats,
@@ -241,7 +249,7 @@ def _values(
         _by_likely_tokens(p[r], q[r], ks, work[0], per_k[:, :, r])
 
 
-@_compiled(_FAST | {"nnan"})
+@_part(_FAST | {"nnan"})
 def _optima(above_p: Floats, above_q: Floats, power: Floats, ks: Integers, values: Floats) -> None:
     """Fill α*_k = 1 − max_C [(1 − C)^k + Q(Tᶜ) − 1]⁺ over the prefixes Tᶜ of mass C (`otm.optimum.cut`)."""
     n = len(above_p)
@@ -263,7 +271,7 @@ def _optima(above_p: Floats, above_q: Floats, power: Floats, ks: Integers, value
         values[i] = 1.0 - min(worst - 1.0, 1.0)
 
 
-@_compiled()
+@_part()
 def _kseq(ratio: Floats, above_p: Floats, above_q: Floats, k: int) -> float:
     """Return the acceptance at γ*, found in the segment r_{j+1} ≤ γ* ≤ r_j by `otm.verifiers.kseq`'s steps."""
     n = len(ratio)
@@ -282,7 +290,7 @@ def _kseq(ratio: Floats, above_p: Floats, above_q: Floats, k: int) -> float:
     return _accept(inside + outside / gamma, k)
 
 
-@_compiled()
+@_part()
 def _solve_between(left: float, right: float, inside: float, outside: float, k: int) -> float:
     """Return the root of γβ − p_acc, β = A + B/γ: Newton's steps inside the bracket, then bisection."""
     if inside == 0.0 and outside == 0.0:
@@ -308,13 +316,13 @@ def _solve_between(left: float, right: float, inside: float, outside: float, k: 
     return gamma
 
 
-@_compiled()
+@_part()
 def _accept(beta: float, k: int) -> float:
     """Return 1 − (1 − β)^k with full relative accuracy for small β."""
     return -math.expm1(k * math.log1p(-min(max(beta, 0.0), 1.0)))
 
 
-@_compiled()
+@_part()
 def _excess(ratio: Floats, above_p: Floats, above_q: Floats, threshold: float) -> float:
     """Return Σ (q − c p)₊: Q − c P of the tokens with q > c p."""
     low, high = 0, len(ratio)
@@ -324,7 +332,7 @@ def _excess(ratio: Floats, above_p: Floats, above_q: Floats, threshold: float) -
     return max(above_q[low - 1] - threshold * above_p[low - 1], 0.0) if low > 0 else 0.0
 
 
-@_compiled()
+@_part()
 def _recursive_rejection(ratio: Floats, above_p: Floats, above_q: Floats, ks: Integers, values: Floats) -> None:
     """Fill 1 − m_k from m_i = Σ (q − (m_0 + … + m_{i−1}) p)₊ (`otm._table_groups._recursive_rejection`)."""
     rejected, used, drawn = 1.0, 0.0, 0
@@ -336,7 +344,7 @@ def _recursive_rejection(ratio: Floats, above_p: Floats, above_q: Floats, ks: In
         values[i] = 1.0 - rejected
 
 
-@_compiled(_FAST)
+@_part(_FAST)
 def _single_draft(p: Floats, q: Floats, lossy: Floats, described: Floats, single: Floats) -> None:
     """Fill single-draft rejection, MinHash and the lossy schemes of one draft at their default parameters."""
     overlap = same = squared = kept = 0.0
@@ -356,7 +364,7 @@ def _single_draft(p: Floats, q: Floats, lossy: Floats, described: Floats, single
     single[_FUZZY] = 1.0 if _is_closer(p, q, gate, described) else same
 
 
-@_compiled(_FAST)
+@_part(_FAST)
 def _is_closer(p: Floats, q: Floats, gate: float, described: Floats) -> bool:
     """Say whether the Jensen–Shannon divergence is at most `gate`, most often without a logarithm.
 
@@ -380,7 +388,7 @@ def _is_closer(p: Floats, q: Floats, gate: float, described: Floats) -> bool:
     return bool(entropy - 0.5 * (described[_DRAFT_ENTROPY] + described[_TARGET_ENTROPY]) <= gate)
 
 
-@_compiled(_FAST)
+@_part(_FAST)
 def _by_powers(p: Floats, q: Floats, power: Floats, whole_q: float, ks: Integers, per_k: Floats) -> None:
     """Fill what depends on Pr(token x is not among k draws): naive tree (k − 1 draws, then one more) and naive."""
     n = len(p)
@@ -401,7 +409,7 @@ def _by_powers(p: Floats, q: Floats, power: Floats, whole_q: float, ks: Integers
         per_k[_NAIVE, i] = whole_q - missed
 
 
-@_compiled(_FAST)
+@_part(_FAST)
 def _multiply(power: Floats, taken: Floats, times: int) -> None:
     """Multiply by (1 − x)^times, by squaring: a factor of 2 in `times` costs one pass."""
     if times <= 0:
@@ -415,7 +423,7 @@ def _multiply(power: Floats, taken: Floats, times: int) -> None:
             left >>= 1
 
 
-@_compiled(_FAST)
+@_part(_FAST)
 def _races(q: Floats, hit: Floats, power: Floats, whole_q: float, ks: Integers, per_k: Floats) -> float:
     """Fill list races, Σ q k h/(1 + (k − 1) h), and the Poisson bound, 1 − Σ q (1 − h)^k; return the race, Σ q h."""
     n = len(q)
@@ -436,7 +444,7 @@ def _races(q: Floats, hit: Floats, power: Floats, whole_q: float, ks: Integers, 
     return race
 
 
-@_compiled(_FAST)
+@_part(_FAST)
 def _by_likely_tokens(p: Floats, q: Floats, ks: Integers, rest: Floats, per_k: Floats) -> None:
     """Fill the schemes that draft the most likely tokens, walking down from the most likely one; ties go to the lowest index."""
     top = _likeliest(p, ks[-1])
@@ -461,7 +469,7 @@ def _by_likely_tokens(p: Floats, q: Floats, ks: Integers, rest: Floats, per_k: F
         per_k[_DETERMINISTIC, i] = taken + (q[last] if p[last] > 0 else 0.0)
 
 
-@_compiled()
+@_part()
 def _likeliest(p: Floats, count: int) -> Integers:
     """Return the most likely tokens in order, the lowest index first among equals, by insertion: few tokens get that far."""
     top = np.empty(count, dtype=np.int64)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,6 +219,26 @@ def test_the_gate_of_fuzzy_is_decided_as_by_logarithms() -> None:
             gates.append(acceptance_table(draft=draft, target=target, k=[1])["fuzzy_iid_k1"])
     np.testing.assert_allclose(*gates, rtol=0, atol=rounding(50, 1))
     assert 50 < (gates[0] == 1).sum() < 350
+
+
+@pytest.mark.long  # compiles everything
+def test_a_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> None:
+    """To the last bit: a run whose first shard came from the first kind and whose second came from the other is one run."""
+    code = (
+        "import hashlib, numpy as np, otm\n"
+        "rng = np.random.default_rng(0)\n"
+        "p, q = (otm.dirichlet(2000, rng=rng, rows=20, concentration=0.3) for _ in range(2))\n"
+        "table = otm.acceptance_table(draft=p, target=q, k=(1, 2, 3, 4, 8, 70))\n"
+        "parts = [table.values, *table.description.values()]\n"
+        "print(hashlib.sha256(b''.join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest())\n"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    digests = [
+        subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert any(tmp_path.rglob("*.nbc"))
+    assert digests[0] == digests[1]
 
 
 def test_numba_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
