@@ -48,8 +48,8 @@ def compare_prompt(
 
 def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
     """Return the verifiers, default parameters, that apply to some law at some k and do not enumerate all draft sequences."""
-    made = [make() for make in otm.VERIFIERS if make not in (otm.Otm, otm.SelectThenReject)]
-    return [v for v in made if any(v.supports(law(k)) for law in otm.LAWS if law is not otm.Product for k in ks)]
+    made = [make() for make in otm.VERIFIERS if make not in otm.PLANS]
+    return [v for v in made if any(v.supports(law(k)) for law in otm.SINGLE_DRAFTER_LAWS for k in ks)]
 
 
 def check_plot(path: Path) -> None:
@@ -67,16 +67,13 @@ def _likely(
     return tuple((pair.tokenizer.decode([int(i)]), float(draft[i]), float(target[i])) for i in best)
 
 
-LINES = {"IID": "-", "WithoutReplacement": (0, (5, 2)), "Greedy": (0, (1.5, 1.5)), "Deterministic": (0, (4, 1.5, 1, 1.5))}
-
-
 def plot_comparison(result: PromptComparison, path: Path) -> None:
     """Plot acceptance against k for the lossless schemes, the optimum of each law in black.
 
     A colour is a verifier, a line style a law. Where no exact value is affordable the Monte Carlo mean stands, with an open marker.
     `Naive`, which ignores the drafts, and lossy schemes, which answer another question, are in the table only.
     """
-    from figures.style import MARKERS, PALETTE, figure, save_single
+    from figures.style import LAW_LINES, MARKERS, PALETTE, figure, save_single
 
     canvas, axes = figure(width=6.8, height=4.2)
     rows = [row for row in result.table.rows if row.verifier.lossless and not isinstance(row.verifier, otm.Naive)]
@@ -85,17 +82,17 @@ def plot_comparison(result: PromptComparison, path: Path) -> None:
     for law in laws:
         here = [row for row in rows if type(row.law).__name__ == law]
         best = {row.law.k: row.optimum for row in here if row.optimum is not None}
-        axes.plot(list(best), list(best.values()), color="black", lw=2, ls=LINES.get(law, "-"), label=f"optimum · {law}")
+        axes.plot(list(best), list(best.values()), color="black", lw=2, ls=LAW_LINES[law], label=f"optimum · {law}")
         for number, name in enumerate(names):
             mine = [row for row in here if type(row.verifier).__name__ == name]
             points = [(row.law.k, _shown(row), row.exact is not None) for row in mine if _shown(row) is not None]
             if not points:
                 continue
             colour, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
-            axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, lw=1.1, ls=LINES.get(law, "-"))
+            axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, lw=1.1, ls=LAW_LINES[law])
             for k, value, exact in points:
                 axes.plot(k, value, marker=marker, ms=5, color=colour, mfc=colour if exact else "white", ls="none")
-            axes.plot([], [], color=colour, marker=marker, ms=5, lw=1.1, ls=LINES.get(law, "-"), label=f"{name} · {law}")
+            axes.plot([], [], color=colour, marker=marker, ms=5, lw=1.1, ls=LAW_LINES[law], label=f"{name} · {law}")
     ks = sorted({row.law.k for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ks, [str(k) for k in ks])

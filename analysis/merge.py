@@ -7,10 +7,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from analysis.errors import AnalysisError
+from analysis.manifest import MANIFEST, Manifest, compare_manifests, read_manifest
 from analysis.provenance import INCIDENTAL
-from analysis.runs import MANIFEST, PROMPTS, Manifest, compare_manifests, read_manifest
 from analysis.shards import (
     LOGITS,
+    PROMPTS,
     SHARDS,
     exclusive,
     finished_shards,

@@ -33,7 +33,6 @@ from analysis.processing import Processing, Setting
 from otm._arrays import inverse_cdf
 
 Positions = Literal["text", "target", "draft", "on-policy"]
-POSITIONS: tuple[Positions, ...] = ("text", "target", "draft", "on-policy")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,11 +62,12 @@ def distributions(logits: Any, settings: Sequence[Processing]) -> Iterator[tuple
     """
     likeliest = None
     for temperature, top_p in settings:
-        if not isinstance(logits, np.ndarray) or temperature == 0.0:
-            # A device sorts as fast as it divides.
+        host = isinstance(logits, np.ndarray) and np.finfo(logits.dtype).smallest_normal <= temperature < np.inf
+        if not host:
+            # A device sorts as fast as it divides; the extremes are rare.
             yield otm.from_logits(logits, temperature=temperature, top_p=None if top_p == 1.0 else top_p), None
         elif top_p == 1.0:
-            yield _softmax(logits if temperature == 1.0 else logits / temperature)
+            yield _softmax(_scaled(logits, logits.max(axis=-1, keepdims=True), temperature))
         else:
             if likeliest is None:
                 likeliest = _largest(logits, max(1, logits.shape[-1] // _PART))
@@ -94,8 +95,8 @@ def _nucleus(logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_
 
     shape, width = logits.shape, logits.shape[-1]
     rows, top = logits.reshape(-1, width), likeliest.reshape(-1, likeliest.shape[-1])
-    logs = torch.from_numpy((rows - top[:, :1]) / temperature)
-    mass = logs.exp()
+    scaled = _scaled(rows, top[:, :1], temperature)
+    mass = torch.from_numpy(scaled).exp()
     smallest, count = _last_kept(top, top[:, :1], mass.sum(-1, dtype=torch.float64).numpy(), temperature, top_p)
     short = np.flatnonzero(count > top.shape[-1])
     if len(short):
@@ -107,10 +108,7 @@ def _nucleus(logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_
     for row in np.flatnonzero(keep.sum(axis=-1) != count):
         keep[row] = otm.from_logits(rows[row], temperature=temperature, top_p=top_p) > 0
     mass *= torch.from_numpy(keep)
-    left = mass.sum(-1, keepdim=True, dtype=torch.float64)
-    mass /= left
-    logs -= left.log()
-    return mass.numpy().reshape(shape), torch.clamp_(logs, min=torch.finfo(logs.dtype).min).numpy().reshape(shape)
+    return tuple(array.reshape(shape) for array in _normalised(mass, scaled))  # type: ignore[return-value]
 
 
 def _last_kept(
@@ -122,7 +120,7 @@ def _last_kept(
     """
     import torch
 
-    mass = torch.from_numpy((ordered - largest) / temperature).exp().double().numpy() / whole[:, None]
+    mass = torch.from_numpy(_scaled(ordered, largest, temperature)).exp().double().numpy() / whole[:, None]
     before = np.cumsum(mass, axis=-1) - mass
     clear = _CLEAR[ordered.dtype]
     kept = np.maximum((before < top_p).sum(axis=-1), 1)
@@ -132,12 +130,28 @@ def _last_kept(
     return smallest, np.where(beyond, ordered.shape[-1] + 1, kept)
 
 
+def _scaled(logits: np.ndarray, largest: np.ndarray, temperature: float) -> np.ndarray:
+    """Return (z − max z)/T in a new array; subtracted first, so that nothing overflows and small differences keep their digits."""
+    with np.errstate(over="ignore"):
+        scaled = np.subtract(logits, largest, order="C")
+        if temperature != 1.0:
+            scaled /= temperature
+    return scaled
+
+
 def _softmax(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return exp(x)/Σ exp(x) and its finite logarithm; torch's exponential is three times as fast as NumPy's."""
     import torch
 
-    x = torch.from_numpy(scaled)
-    mass = torch.softmax(x, dim=-1)
-    # The largest mass is 1/Σ exp(x − max x): no second pass of exponentials.
-    logs = x - (x.amax(-1, keepdim=True) - mass.amax(-1, keepdim=True).log())
-    return mass.numpy(), torch.clamp_(logs, min=torch.finfo(logs.dtype).min).numpy()
+    return _normalised(torch.from_numpy(scaled).exp(), scaled)
+
+
+def _normalised(mass: Any, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Divide by the sum, `mass` being a tensor; both arguments are overwritten."""
+    import torch
+
+    whole = mass.sum(-1, keepdim=True, dtype=torch.float64)
+    mass /= whole
+    logarithms = torch.from_numpy(logs)
+    logarithms -= whole.log()
+    return mass.numpy(), torch.clamp_(logarithms, min=torch.finfo(logarithms.dtype).min).numpy()

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from analysis.errors import AnalysisError
+from analysis.manifest import MANIFEST, read_manifest
 
 
 def resources(
@@ -20,9 +21,7 @@ def resources(
     for name, value in (("workers", workers), ("threads", threads)):
         if value is not None and value < 1:
             raise AnalysisError(f"--{name} must be at least 1; got {value}. Leave it out for the default.")
-    if threads is None and (out / "manifest.json").is_file():
-        from analysis.runs import read_manifest
-
+    if threads is None and (out / MANIFEST).is_file():
         threads = int(read_manifest(out)["settings"]["threads"])
     if scheduler is not None:
         return 1, threads or 1

@@ -1,18 +1,17 @@
-"""A run on disk: its plan, its manifest, and going on where it was stopped.
+"""A run on disk: its plan, its shards, and going on where it was stopped.
 
-The manifest is written before the first shard and never again. Whoever finds a run with the same settings and the same provenance
-adds the shards that are missing; with others, nothing is touched. The layout and how to read it without torch: docs/runs.md.
+Whoever finds a run with the same settings and the same provenance adds the shards that are missing; with others, nothing is touched
+(`analysis.manifest`). The layout and how to read it without torch: docs/runs.md.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,14 @@ from tqdm import tqdm
 
 from analysis import measure as work
 from analysis.errors import AnalysisError
+from analysis.manifest import MANIFEST, Manifest, agree, as_intervals, manifest_of
 from analysis.prompts import Digest, PromptSource, in_shards, prompts
-from analysis.provenance import INCIDENTAL, differences, environment, origin
+from analysis.provenance import differences, environment
 from analysis.scheduling import Workers, run_each
 from analysis.shards import (
     LOCK,
     LOGITS,
-    SHARDS,
+    PROMPTS,
     appearing,
     exclusive,
     finished_shards,
@@ -36,17 +36,11 @@ from analysis.shards import (
     shard_name,
     shard_path,
     write_atomically,
-    write_json,
 )
-from otm.table import TableColumn, table_columns
+from otm.table import table_columns
 
-SCHEMA = 1
-MANIFEST = "manifest.json"
-PROMPTS = "prompts.parquet"
 _EXCERPT = 200
 _PROMPTS_AT_ONCE = 1024
-
-Manifest = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +95,8 @@ def measure_prompts(
         described = _describe(models, place)
         named = {"draft": models.names[0], "target": models.names[1], "dtype": models.dtype}
         asked = named | {"prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}}
-        manifest = _agree(out, _manifest(settings, asked, described, plan, table_columns(settings.k)), allow)
+        recorded, note = dataclasses.asdict(settings) | asked, work.NOTES[settings.positions]
+        manifest = agree(out, manifest_of(recorded, note, described, plan, table_columns(settings.k)), allow)
         wanted = _missing(out, manifest, share)
         tasks = (
             work.ShardTask(index, models, settings, tuple((p.index, p.text) for p in group))
@@ -143,8 +138,10 @@ def measure_trace_file(
             "trace": dict(opened.metadata),
         }
         asked = {"trace": {"name": trace.name, "sha256": _file_digest(trace), "positions": count}}
-        manifest = _manifest(settings, asked, described, _plan(count, rows, "position"), work.trace_columns(settings.k))
-        manifest = _agree(out, _as_intervals(manifest), allow)
+        recorded, note = dataclasses.asdict(settings) | asked, work.NOTES[settings.positions]
+        plan = _plan(count, rows, "position")
+        manifest = manifest_of(recorded, note, described, plan, work.trace_columns(settings.k))
+        manifest = agree(out, as_intervals(manifest), allow)
         if not (out / PROMPTS).is_file():
             _write_prompts(out / PROMPTS, iter(()))
         wanted = _missing(out, manifest, share)
@@ -155,58 +152,6 @@ def measure_trace_file(
             if first + number in wanted
         )
         return _run(out, manifest, place.for_pieces(len(wanted)), work.measure_trace, tasks, wanted)
-
-
-def read_manifest(run: Path) -> Manifest:
-    """Return a run's manifest, or raise `AnalysisError` if there is none that this version understands."""
-    try:
-        record = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
-        version = record["schema_version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise AnalysisError(
-            f"A run is a folder with a {MANIFEST} that `measure` wrote; {run} has none to read: {error}."
-        ) from error
-    if version != SCHEMA:
-        raise AnalysisError(
-            f"Runs of schema {SCHEMA} are understood; {run} has schema {version!r}. Use the version that wrote it."
-        )
-    return record  # type: ignore[no-any-return]
-
-
-def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:
-    """Return where two manifests differ in anything that values depend on, one line per place."""
-    parts = ("settings", "provenance", "plan", "schemes", "statistics")
-    kept = [{part: record.get(part) for part in parts} for record in (mine, theirs)]
-    for record in kept:
-        record["provenance"] = {k: v for k, v in (record["provenance"] or {}).items() if k not in INCIDENTAL}
-    # As they come back from a file: tuples have become lists.
-    left, right = (json.loads(json.dumps(record)) for record in kept)
-    found = differences(left, right)
-    return [line for line in found if not any(_within(line.split(":", 1)[0], place) for place in allow)]
-
-
-def _within(place: str, allowed: str) -> bool:
-    return place == allowed or place.startswith(allowed + ".")
-
-
-def _agree(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
-    """Write the manifest of a new run, or check that an existing one is the same and return that."""
-    if not (out / MANIFEST).is_file():
-        if finished_shards(out):
-            raise AnalysisError(
-                f"A new run needs a folder without shards; {out} has some but no {MANIFEST}. Choose another --out."
-            )
-        make_folder(out / SHARDS)
-        write_json(out / MANIFEST, manifest)
-        return manifest
-    existing = read_manifest(out)
-    if found := compare_manifests(manifest, existing, allow):
-        raise AnalysisError(
-            f"A run goes on with the settings and the software it began with; {out} differs (asked now against there): "
-            f"{'; '.join(found)}. Choose another --out, or restore these. Nothing was changed."
-        )
-    make_folder(out / SHARDS)
-    return existing
 
 
 @contextlib.contextmanager
@@ -298,54 +243,6 @@ def _missing(out: Path, manifest: Manifest, share: range | None) -> set[int]:
             f"Shards are numbered 0 to {len(whole) - 1} here; got {share.start}:{share.stop}. Pass some of these."
         )
     return set(whole if share is None else range(share.start, min(share.stop, len(whole)))) - finished_shards(out)
-
-
-def _manifest(
-    settings: work.Settings,
-    asked: dict[str, Any],
-    described: dict[str, Any],
-    plan: dict[str, int],
-    columns: Sequence[TableColumn],
-) -> Manifest:
-    return {
-        "schema_version": SCHEMA,
-        "settings": dataclasses.asdict(settings) | asked,
-        "position_note": work.NOTES[settings.positions],
-        "provenance": described | origin() | {"threads": settings.threads},
-        "schemes": [
-            {
-                "column": column.name,
-                "scheme": column.scheme,
-                "law": column.law,
-                "k": column.k,
-                "lossless": column.lossless,
-                "optimum_column": column.optimum,
-                "definition": column.definition,
-            }
-            for column in columns
-        ],
-        "statistics": [{"column": name, "name": shown, "unit": unit} for name, shown, unit in _STATISTICS],
-        "plan": plan,
-    }
-
-
-_STATISTICS = (
-    ("draft_entropy", "entropy of the draft", "nats"),
-    ("target_entropy", "entropy of the target", "nats"),
-    ("tv", "total variation", "probability"),
-    ("kl_target_draft", "KL(target‖draft)", "nats"),
-    ("kl_draft_target", "KL(draft‖target)", "nats"),
-)
-
-
-def _as_intervals(manifest: Manifest) -> Manifest:
-    """Name two columns per scheme and statistic; entropies have no certified interval."""
-    statistics = [entry for entry in manifest["statistics"] if not entry["column"].endswith("entropy")]
-    ends = [
-        [entry | {f"{end}_column": f"{entry['column']}_{end}" for end in ("lower", "upper")} for entry in entries]
-        for entries in (manifest["schemes"], statistics)
-    ]
-    return manifest | {"schemes": ends[0], "statistics": ends[1]}
 
 
 def _digested(source: PromptSource, digest: Digest) -> Iterator[Any]:

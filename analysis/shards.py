@@ -23,6 +23,7 @@ from analysis.errors import AnalysisError
 
 SHARDS = "shards"
 LOGITS = "logits"
+PROMPTS = "prompts.parquet"
 LOCK = ".lock"
 _TEMPORARY = ".partial"
 _METADATA = b"otm"

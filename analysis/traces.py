@@ -8,7 +8,7 @@ before memory is taken, and every value is validated before it counts.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +59,30 @@ def open_trace(path: Path | str) -> Trace:
     manifest = _read_manifest(place / MANIFEST)
     size, metadata = _manifest_size(manifest), _manifest_metadata(manifest)
     form = manifest.get("form")
-    if form == "safetensors":
-        names = manifest.get("files")
-        if not isinstance(names, list) or not names:
-            raise AnalysisError(f"{MANIFEST} must list its shards under 'files'; got {names!r}. Name at least one.")
-        return open_shards([inside(place, name) for name in names], size, metadata)
-    if form == "jsonl":
-        rounding = check_rounding(manifest.get("rounding", _DEFAULT_ROUNDING), MANIFEST)
-        draft, target = (inside(place, manifest.get(side)) for side in SIDES)
-        return JsonLinesTrace(num_tokens=size, metadata=metadata, draft=draft, target=target, rounding=rounding)
-    raise AnalysisError(f"{MANIFEST} must have the form 'safetensors' or 'jsonl'; got {form!r}. See docs/traces.md.")
+    if not isinstance(form, str) or form not in _FORMS:
+        known = " or ".join(repr(name) for name in _FORMS)
+        raise AnalysisError(f"{MANIFEST} must have the form {known}; got {form!r}. See docs/traces.md.")
+    return _FORMS[form](place, manifest, size, metadata)
+
+
+def _open_shards(folder: Path, manifest: Mapping[str, Any], size: int | None, metadata: Mapping[str, str]) -> Trace:
+    names = manifest.get("files")
+    if not isinstance(names, list) or not names:
+        raise AnalysisError(f"{MANIFEST} must list its shards under 'files'; got {names!r}. Name at least one.")
+    return open_shards([inside(folder, name) for name in names], size, metadata)
+
+
+def _open_lines(folder: Path, manifest: Mapping[str, Any], size: int | None, metadata: Mapping[str, str]) -> Trace:
+    rounding = check_rounding(manifest.get("rounding", _DEFAULT_ROUNDING), MANIFEST)
+    draft, target = (inside(folder, manifest.get(side)) for side in SIDES)
+    return JsonLinesTrace(num_tokens=size, metadata=metadata, draft=draft, target=target, rounding=rounding)
+
+
+_FORMS: dict[str, Callable[[Path, Mapping[str, Any], int | None, Mapping[str, str]], Trace]] = {
+    "safetensors": _open_shards,
+    "jsonl": _open_lines,
+}
+"""How the trace of a folder is opened, by the `form` that its manifest names."""
 
 
 def top_log_probabilities(log_probabilities: NDArray[np.floating[Any]], m: int) -> TraceSide:

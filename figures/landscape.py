@@ -1,7 +1,8 @@
-"""The landscape: acceptance over k for every scheme under four draft laws on three pairs, and what a little distortion buys.
+"""The landscape: acceptance over k for every scheme under every draft law on three pairs, and what a little distortion buys.
 
 Top: exact acceptances; black lines are the optima of the draft laws, which no lossless scheme of that law exceeds. Lossy
-schemes, of one draft, have open markers: they may. (`Product`, different drafters, has no single draft distribution to show.)
+schemes, of one draft, have open markers: they may. (Left out: laws of different drafters, `Product`, which have no single draft
+distribution to show, and plans of linear programs, `otm.PLANS`, whose curves are the optima.)
 Bottom: the largest acceptance of any scheme whose output is within a given KL of the target, for one, two and four i.i.d. drafts.
 """
 
@@ -21,11 +22,7 @@ from figures.work import Work
 TITLE = "Schemes, laws and the lossy frontier"
 KS = (1, 2, 3, 4, 6)
 FRONTIER_KS = (1, 2, 4)
-LAWS = (otm.IID, otm.WithoutReplacement, otm.Greedy, otm.Deterministic)
-LINES = {"IID": "-", "WithoutReplacement": (0, (5, 2)), "Greedy": (0, (1.5, 1.5)), "Deterministic": (0, (4, 1.5, 1, 1.5))}
 LAW_NAMES = {"IID": "i.i.d.", "WithoutReplacement": "without replacement", "Greedy": "greedy", "Deterministic": "top k"}
-LEFT_OUT = (otm.Otm, otm.SelectThenReject)
-"""Both run the linear program's plan by default, so their curve is the law's optimum, which is drawn anyway."""
 
 
 def pairs() -> list[tuple[str, np.ndarray, np.ndarray]]:
@@ -49,7 +46,7 @@ def compute(work: Work) -> dict[str, Any]:
     for name, draft, target in pairs():
         rows: list[dict[str, Any]] = []
         optima: list[dict[str, Any]] = []
-        for law in LAWS:
+        for law in otm.SINGLE_DRAFTER_LAWS:
             for k in ks:
                 problem = otm.Problem(draft=draft, target=target, law=law(k))
                 optima.append({"law": law.__name__, "k": k, "value": float(otm.optimal_acceptance(problem))})
@@ -67,9 +64,8 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def _belongs(verifier: type[otm.Verifier], law: otm.Law) -> bool:
-    if verifier in LEFT_OUT:
-        return False
-    return verifier().supports(law)
+    """Whether the verifier has a curve of its own here: that of a plan is the law's optimum, which is drawn anyway."""
+    return verifier not in otm.PLANS and verifier().supports(law)
 
 
 def _row(verifier: otm.Verifier, problem: otm.Problem) -> dict[str, Any]:
@@ -115,7 +111,8 @@ def draw(data: dict[str, Any]) -> Figure:
 
 
 def _schemes(axes: Axes, panel: dict[str, Any], colours: dict[str, str], markers: dict[str, str]) -> None:
-    for law, line in LINES.items():
+    for law in _laws([panel]):
+        line = style.LAW_LINES[law]
         points = [(o["k"], o["value"]) for o in panel["optima"] if o["law"] == law]
         axes.plot(*zip(*points, strict=True), color="black", ls=line, lw=1.8)
         for name in colours:
@@ -130,6 +127,11 @@ def _schemes(axes: Axes, panel: dict[str, Any], colours: dict[str, str], markers
     axes.set_ylim(top=1.02)
 
 
+def _laws(panels: list[dict[str, Any]]) -> list[str]:
+    """The names of the draft laws that are shown, in their order in the data."""
+    return list(dict.fromkeys(o["law"] for panel in panels for o in panel["optima"]))
+
+
 def _frontier_panel(axes: Axes, panel: dict[str, Any]) -> None:
     for number, curve in enumerate(panel["frontier"]):
         axes.plot(curve["kl"], curve["value"], color=style.PALETTE[number], label=f"k = {curve['k']}")
@@ -141,7 +143,10 @@ def _frontier_panel(axes: Axes, panel: dict[str, Any]) -> None:
 def _legend_handles(
     panels: list[dict[str, Any]], names: list[str], colours: dict[str, str], markers: dict[str, str]
 ) -> list[Any]:
-    laws = [Line2D([], [], color="black", ls=line, lw=1.8, label=f"optimum, {LAW_NAMES[law]}") for law, line in LINES.items()]
+    laws = [
+        Line2D([], [], color="black", ls=style.LAW_LINES[law], lw=1.8, label=f"optimum, {LAW_NAMES.get(law, law)}")
+        for law in _laws(panels)
+    ]
     lossy = {row["verifier"] for panel in panels for row in panel["rows"] if not row["lossless"]}
     schemes = [
         Line2D([], [], color=colours[n], marker=markers[n], lw=1.0, ms=5, mfc="white" if n in lossy else colours[n], label=n)

@@ -14,6 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+import otm
+
 # Okabe & Ito's palette, distinguishable under the common colour deficiencies; black is kept for optima.
 PALETTE = (
     "#0072B2",
@@ -29,6 +31,10 @@ PALETTE = (
     "#882255",
     "#999933",
 )
+# Told apart without colour, which is for verifiers.
+LINES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2)), (0, (4, 1.5, 1, 1.5, 1, 1.5)))
+LAW_LINES = {law.__name__: LINES[number % len(LINES)] for number, law in enumerate(otm.LAWS)}
+"""The line style of each draft law, by its name, in every figure that shows several."""
 MARKERS = "osD^vP<>X*"
 FORMATS = ("pdf", "svg", "png")
 

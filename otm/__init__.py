@@ -39,7 +39,7 @@ from otm.comparison import Comparison, ComparisonRow, compare
 from otm.distortion import Distortion, distortion, output_law
 from otm.distributions import bernoulli, describe, dirichlet, from_logits, uniform, zipf
 from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
-from otm.drafts import IID, LAWS, Deterministic, Greedy, Law, Product, WithoutReplacement
+from otm.drafts import IID, LAWS, SINGLE_DRAFTER_LAWS, Deterministic, Greedy, Law, Product, WithoutReplacement
 from otm.errors import (
     InvalidDistribution,
     InvalidParameter,
@@ -74,6 +74,7 @@ from otm.partial import (
 )
 from otm.pmf import normalise
 from otm.problem import Problem
+from otm.rao_blackwell import rao_blackwell_acceptance
 from otm.results import Coupling, Estimate, Optimum, Samples
 from otm.schemes import (
     acceptance,
@@ -88,8 +89,10 @@ from otm.schemes import (
 )
 from otm.table import AcceptanceTable, TableColumn, acceptance_table, table_columns
 from otm.verifiers import (
+    PLANS,
     VERIFIERS,
     Conditional,
+    CurvedVerifier,
     Fuzzy,
     GreedyOptimal,
     KSeq,
@@ -111,13 +114,14 @@ from otm.verifiers import (
     TypicalAcceptance,
     Verifier,
 )
-from otm.verifiers._rejection_without_replacement import rao_blackwell_acceptance
 from otm.verifiers.kseq import gamma_star
 from otm.verifiers.select_then_reject import selection_with_law
 
 __all__ = [
     "IID",
     "LAWS",
+    "PLANS",
+    "SINGLE_DRAFTER_LAWS",
     "VERIFIERS",
     "AcceptanceTable",
     "BatchedOptimalRule",
@@ -127,6 +131,7 @@ __all__ = [
     "Completion",
     "Conditional",
     "Coupling",
+    "CurvedVerifier",
     "Deterministic",
     "Distortion",
     "Estimate",

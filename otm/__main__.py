@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         help="verify(draft, target, drafts, uniforms); the working directory is searched",
     )
     audit.add_argument("--mode", choices=("exact", "sequence", "sampled"), default="exact", help="default: %(default)s")
-    audit.add_argument("--log", metavar="FILE", help="audit a JSONL log instead of a callable (format: otm.audit.log)")
+    audit.add_argument("--log", metavar="FILE", help="audit a JSONL log instead of a callable (format: otm.audit.records)")
     audit.add_argument(
         "--draft", type=_law_of, metavar="P", help="0.75,0.25 or 3/4,1/4; with --target, instead of the standard instances"
     )

@@ -22,7 +22,7 @@ from otm.verifiers.typical_acceptance import TypicalAcceptance
 Values = dict[tuple[str, int], Array]
 """Values `(...)` of a chunk by (stem of the column, k)."""
 
-_SMALLEST, _SMALLEST_SINGLE = 5e-324, 1e-37
+_SMALLEST, _SMALLEST_SINGLE = 2.3e-308, 1.2e-38
 _SINGLE = 1e-4  # a mean of float32 logarithms, each below 90 in size, is off by less
 
 
@@ -189,9 +189,9 @@ def _jensen_shannon(middle: Array, argument: Array, described: dict[str, Array])
 
 
 def logarithm(mass: Array) -> Array:
-    """Return log max(p, tiny), tiny the smallest positive number (1e-37 in float32).
+    """Return log max(p, tiny), tiny the smallest normal number.
 
-    It is finite, so that 0 times it is what x log x means at 0.
+    It is finite, so that 0 times it is what x log x means at 0; a smaller mass times any of these logarithms is nothing.
     """
     xp = namespace(mass)
     smallest = _SMALLEST if mass.dtype == xp.float64 else _SMALLEST_SINGLE
@@ -222,7 +222,7 @@ def _powers(base: Array, ks: Sequence[int]) -> Iterator[tuple[int, Array]]:
 
 
 def _dot(left: Array, right: Array) -> Array:
-    """Sum products along the last axis."""
+    """Sum products along the last axis; on the host without BLAS, whose last bits depend on its number of threads."""
     if isinstance(left, np.ndarray):
-        return np.vecdot(left, right)
+        return np.einsum("...i,...i->...", left, right)
     return namespace(left, right).vecdot(left, right)

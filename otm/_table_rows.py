@@ -19,6 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from otm._arrays import quiet
+from otm.errors import ShapeMismatch
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.lenience import Lenience
 from otm.verifiers.typical_acceptance import TypicalAcceptance
@@ -97,7 +98,11 @@ def _part(fast: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
     A function that is called has two compiled forms, one of its own and one within its caller's library. A process that compiles
     runs the first and one that loads the library the second, which differ in the last bits.
     """
-    return lambda function: cast(Function, njit(forceinline=True, error_model="numpy", fastmath=set(fast))(function))
+
+    def compiled(function: Function) -> Function:
+        return cast(Function, njit(forceinline=True, error_model="numpy", fastmath=set(fast))(function))
+
+    return compiled
 
 
 def chunk_values(
@@ -107,15 +112,21 @@ def chunk_values(
 
     Cost: per row one sort of the tokens with mass and some twenty loops, four per k. Accuracy: as `otm._table_groups`.
     """
-    p, q, log_p, log_q = (np.ascontiguousarray(a) for a in (p, q, log_p, log_q))
+    if not p.shape == q.shape == log_p.shape == log_q.shape:  # compiled loops would read what lies beyond
+        raise ShapeMismatch(
+            f"A chunk's arrays must have one shape; got {[a.shape for a in (p, q, log_p, log_q)]}. Broadcast them."
+        )
+    # Read-only arrays are another type to numba: copied, they need no compilation of their own.
+    p, q, log_p, log_q = (np.require(a, np.float64, ["C", "A", "W"]) for a in (p, q, log_p, log_q))
     rows = len(p)
     described = np.empty((len(DESCRIBED), rows))
-    _describe(p, q, log_p, log_q, described)
-    order, live = descending_ratio_order(p, q)
     per_k, single = np.empty((len(PER_K), len(ks), rows)), np.empty((len(SINGLE), rows))
     typical = TypicalAcceptance()
     lossy = np.asarray([Lenience().lenience, typical.delta, typical.eps, Fuzzy().threshold])
-    _values(p, q, order, live, np.asarray(ks, dtype=np.int64), lossy, described, per_k, single)
+    with quiet():  # compiled code never warns, but numba may be told not to compile
+        _describe(p, q, log_p, log_q, described)
+        order, live = descending_ratio_order(p, q)
+        _values(p, q, order, live, np.asarray(ks, dtype=np.int64), lossy, described, per_k, single)
     values = {(stem, k): per_k[i, j] for i, stem in enumerate(PER_K) for j, k in enumerate(ks)}
     values |= {(stem, 1): single[i] for i, stem in enumerate(SINGLE)}
     if 2 in ks:
@@ -136,9 +147,9 @@ def descending_ratio_order(p: Floats, q: Floats) -> tuple[Integers, Integers]:
     # Non-negative finite floats sort as their bits do, and NumPy's sort of floats is the faster one.
     order.view(np.float64)[:, : int(live.max(initial=0))].sort(axis=-1)
     _unpack(p, q, order, live, bits, wrong)
-    for r in np.flatnonzero(wrong):
-        tokens = order[r, : live[r]]
-        with quiet():
+    with quiet():
+        for r in np.flatnonzero(wrong):
+            tokens = order[r, : live[r]]
             tokens[:] = tokens[np.argsort(p[r, tokens] / q[r, tokens])]
     return order, live
 
@@ -299,6 +310,8 @@ def _solve_between(left: float, right: float, inside: float, outside: float, k: 
     for step in range(_NEWTON_STEPS + _BISECTIONS):
         beta = inside + outside / gamma
         value = gamma * inside + outside - _accept(beta, k)
+        if abs(value) <= _SETTLED:
+            break  # p_acc(γ) lies between p_acc(γ*) and γβ(γ) = p_acc(γ) + value: it is that close
         if value < 0:
             left = gamma
         else:
@@ -309,7 +322,7 @@ def _solve_between(left: float, right: float, inside: float, outside: float, k: 
             guess = gamma - value / slope
             if left <= guess <= right:
                 middle = guess
-        settled = abs(middle - gamma) <= _SETTLED * gamma or abs(value) <= _SETTLED
+        settled = abs(middle - gamma) <= _SETTLED * gamma
         gamma = middle
         if settled:
             break

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from otm._arrays import Array
 from otm.bounds.kseq_lower import kseq_lower
 from otm.bounds.list_matching_lower import list_matching_lower
 from otm.bounds.poisson_matching_lower import poisson_representation_lower
 from otm.distortion import Distortion, distortion
-from otm.drafts import LAWS, Law, Product
+from otm.drafts import SINGLE_DRAFTER_LAWS, Law
 from otm.errors import InvalidParameter, TooLarge
 from otm.montecarlo import estimate
 from otm.pmf import check_count, check_rng
 from otm.problem import Problem
 from otm.results import Estimate
 from otm.schemes import acceptance, check_ks, optimal_acceptance
-from otm.verifiers import VERIFIERS, KSeq, ListRace, Otm, Race, SelectThenReject, Verifier
+from otm.verifiers import PLANS, VERIFIERS, KSeq, ListRace, Race, Verifier
 from otm.verifiers.base import require_support
 
 DEFAULT_SAMPLES = 20_000
 _MOST_SEQUENCES_BY_DEFAULT = 4_096
+
+PROVEN_LOWER: Mapping[Verifier, Callable[[Problem], Array]] = {
+    KSeq(): kseq_lower,
+    Race(): poisson_representation_lower,
+    ListRace(): list_matching_lower,
+}
+"""Lower bounds that are proven for one verifier, with these parameters, under every law that it supports."""
 
 _HEADER = ("k", "drafts", "verifier", "acceptance", "optimum", "gap", "proven ≥", "TV", "KL (nats)", "Monte Carlo (95 %)")
 _TEXT_COLUMNS = ("drafts", "verifier", "Monte Carlo (95 %)")
@@ -135,7 +143,7 @@ def compare(
         draft, target: probabilities `(V,)`.
         verifiers: which ones; None takes every verifier with default parameters, leaves out unsupported pairs, and beyond 4,096
             draft sequences also those that solve a linear program, whose value is the optimum.
-        laws: draft law classes; None takes every law that draws from one distribution (all but `Product`).
+        laws: draft law classes; None takes every law that draws from one distribution, `otm.SINGLE_DRAFTER_LAWS`.
         k: numbers of drafts.
         samples: Monte Carlo draws per row; 0 leaves that column out.
         rng: the source of randomness; None takes a fresh, unseeded generator.
@@ -159,7 +167,7 @@ def compare(
         check_count(samples, name="samples")
     generator = np.random.default_rng() if rng is None else check_rng(rng)
     chosen_verifiers = [make() for make in VERIFIERS] if verifiers is None else _instances(verifiers)
-    chosen_laws = [law for law in LAWS if law is not Product] if laws is None else _classes(laws)
+    chosen_laws = list(SINGLE_DRAFTER_LAWS) if laws is None else _classes(laws)
     if not chosen_verifiers or not chosen_laws:
         raise InvalidParameter("compare needs at least one verifier and one law; one list is empty. Leave it out for all.")
     if verifiers is not None:
@@ -178,7 +186,7 @@ def compare(
             best = _optimum_or_none(here)
             enumerable = here.law.num_sequences(problem.num_tokens) <= _MOST_SEQUENCES_BY_DEFAULT
             for verifier in chosen_verifiers:
-                if verifiers is None and isinstance(verifier, Otm | SelectThenReject) and not enumerable:
+                if verifiers is None and isinstance(verifier, PLANS) and not enumerable:
                     skipped.add(
                         f"left out beyond {_MOST_SEQUENCES_BY_DEFAULT:,} draft sequences: {_call(verifier)}, whose value is the "
                         "optimum column; name it in verifiers= to run its program"
@@ -219,7 +227,7 @@ def _row(verifier: Verifier, problem: Problem, best: float | None, samples: int,
     except TooLarge as error:
         note = str(error).split(";")[0]
         # The plan of a program that cannot be solved cannot be sampled either; other samplers can.
-        if samples and not isinstance(verifier, Otm | SelectThenReject):
+        if samples and not isinstance(verifier, PLANS):
             interval = estimate(verifier, problem, samples=samples, rng=rng)
     return ComparisonRow(
         law=problem.law,
@@ -235,11 +243,8 @@ def _row(verifier: Verifier, problem: Problem, best: float | None, samples: int,
 
 def _proven_lower(verifier: Verifier, problem: Problem) -> float | None:
     """Return the bound of the literature that is proven for this scheme, None where there is none."""
-    if verifier == KSeq():
-        return float(kseq_lower(problem))
-    if isinstance(verifier, Race):
-        return float(poisson_representation_lower(problem))
-    return float(list_matching_lower(problem)) if isinstance(verifier, ListRace) else None
+    bound = PROVEN_LOWER.get(verifier)
+    return None if bound is None else float(bound(problem))
 
 
 def _optimum_or_none(problem: Problem) -> float | None:

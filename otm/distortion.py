@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.frontiers.taut_string import divergence_term
-from otm.problem import Problem
+from otm.divergences import divergence_term
+from otm.problem import Problem, check_problem
 from otm.schemes import coupling, prepare
 from otm.verifiers._lossy import Explicit
 from otm.verifiers.base import Verifier
@@ -71,7 +71,7 @@ def distortion(verifier: Verifier, problem: Problem) -> Distortion:
     >>> round(distortion(otm.Mentored(0.3), problem).kl, 12)
     0.3
     """
-    single = problem.single(purpose="otm.distortion")
+    single = check_problem(problem).single(purpose="otm.distortion")
     law = output_law(verifier, single)
     return Distortion(
         total_variation=float(0.5 * np.abs(law - single.target).sum()), kl=float(divergence_term(single.target, law).sum())

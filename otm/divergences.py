@@ -1,9 +1,11 @@
-"""Distances between a draft and a target, batched over leading axes."""
+"""Distances between a draft and a target, batched over leading axes; and the terms that sum to a relative entropy."""
 
 from __future__ import annotations
 
 from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, quiet, total
 from otm.pmf import align_pair, as_pmf
+
+_LEAST_RATIO = 1e-300  # a quotient below it may be subnormal and have few digits
 
 
 def total_variation(*, draft: object, target: object) -> Array:
@@ -43,13 +45,15 @@ def kl_divergence(*, draft: object, target: object) -> Array:
     Raises:
         InvalidDistribution, ShapeMismatch: see `otm.Problem`.
 
-    Cost: O(V). Accuracy: terms q log(q/p) − q + p ≥ 0 are summed, so the result keeps its digits when p is close to q.
+    Cost: O(V). Accuracy: terms q log(q/p) − q + p ≥ 0 are summed, each with a relative error of 1e-14 (`divergence_term`), so the
+    result keeps its digits when p is close to q.
+    Reference: Kullback & Leibler 1951; what it bounds: ERSD [Kobus & Gündüz 2025], (6) to (8).
 
     >>> round(kl_divergence(draft=[0.5, 0.5], target=[0.75, 0.25]), 6)  # log 2 − H(1/4)
     0.130812
     """
     p, q = _pair(draft, target)
-    return as_scalar_or_array(by_rows(lambda p, q: _kl(p, q)[None], p, q)[0])
+    return as_scalar_or_array(by_rows(lambda p, q: total(divergence_term(q, p))[None], p, q)[0])
 
 
 def harmonic_mean_distance(*, draft: object, target: object) -> Array:
@@ -76,16 +80,44 @@ def harmonic_mean_distance(*, draft: object, target: object) -> Array:
     return as_scalar_or_array(by_rows(lambda p, q: _harmonic(p, q)[None], p, q)[0])
 
 
+def divergence_term(q: Array, mass: Array) -> Array:
+    """Return q log(q/m) − q + m ≥ 0 elementwise in float64; m where q = 0, ∞ where m = 0 < q.
+
+    Where Σ m = Σ q the terms sum to the relative entropy of q with respect to m, none of them negative: nothing cancels. With
+    d = (m − q)/q a term is q (d − log(1 + d)), whose two parts cancel for small d. There log(1 + d) = 2 artanh s at
+    s = d/(2 + d), and d − 2s = d s, so that the term is q s (d − 2s² (1/3 + s²/5 + …)); at |d| < 1/4 eight terms leave 3e-17.
+
+    Args:
+        q, mass: non-negative masses of one shape.
+
+    Returns:
+        An array of that shape.
+
+    Cost: O(1) per entry. Accuracy: m − q is exact where m is near q, so a relative 1e-14 at worst, however close the two are.
+
+    >>> divergence_term(np.array([0.0, 0.5, 0.5]), np.array([0.25, 0.5, 0.0])).tolist()
+    [0.25, 0.0, inf]
+    """
+    xp = namespace(q, mass)
+    q, mass = xp.astype(q, xp.float64, copy=False), xp.astype(mass, xp.float64, copy=False)
+    with quiet():
+        ratio, d = mass / q, (mass - q) / q
+        logarithm = xp.log(ratio)
+        lost = (ratio < _LEAST_RATIO) & (mass > 0)
+        if bool(xp.any(lost)):
+            logarithm = xp.where(lost, xp.log(mass) - xp.log(q), logarithm)
+        far = xp.where(d < xp.inf, q * (d - logarithm), mass)  # d is not finite where q = 0, or next to nothing beside m
+        s = d / (d + 2.0)
+        square = s * s
+        tail = xp.zeros_like(d)
+        for power in range(17, 1, -2):
+            tail *= square
+            tail += 1.0 / power
+        return xp.where(abs(d) < 0.25, q * s * (d - 2.0 * square * tail), far)
+
+
 def _pair(draft: object, target: object) -> tuple[Array, Array]:
     return align_pair(as_pmf(draft, name="draft"), as_pmf(target, name="target"))
-
-
-def _kl(p: Array, q: Array) -> Array:
-    xp = namespace(p, q)
-    p, q = xp.astype(p, xp.float64), xp.astype(q, xp.float64)
-    with quiet():
-        terms = xp.where(q > 0, q * (xp.log(q) - xp.log(p)), xp.zeros_like(q))
-        return xp.clip(total(terms - q + p), 0.0, None)
 
 
 def _harmonic(p: Array, q: Array) -> Array:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from otm.errors import InvalidParameter
-from otm.pmf import check_count, check_real, check_rng
+from otm.pmf import check_confidence, check_count, check_rng
 from otm.problem import Problem
 from otm.results import Definition, Estimate
 from otm.schemes import prepare, run
@@ -50,9 +49,7 @@ def estimate(
     1.0000 [0.9963, 1.0000]
     """
     count = check_count(samples, name="samples")
-    level = check_real(confidence, name="confidence", low=0.0, high=1.0, open_low=True)
-    if level == 1.0:
-        raise InvalidParameter("confidence must be below 1: an interval that is never wrong is [0, 1]. Pass 0.95, say.")
+    level = check_confidence(confidence)
     definition = check_definition(by)
     check_rng(rng)
     hits = count_accepted(prepare(verifier, problem), count, rng, definition)

@@ -263,3 +263,15 @@ def check_real(value: Any, *, name: str, low: float, high: float = float("inf"),
     if isinstance(value, bool | np.bool_) or not (low <= number <= high) or (open_low and number == low):
         raise InvalidParameter(f"{name} must lie in {interval}; got {value!r}. Choose a value inside.")
     return number
+
+
+def check_confidence(confidence: Any) -> float:
+    """Return a confidence level in (0, 1) as a float, or raise `InvalidParameter`.
+
+    >>> check_confidence(0.95)
+    0.95
+    """
+    level = check_real(confidence, name="confidence", low=0.0, high=1.0, open_low=True)
+    if level == 1.0:
+        raise InvalidParameter("confidence must be below 1: an interval that is never wrong is [0, 1]. Pass 0.95, say.")
+    return level

@@ -7,7 +7,7 @@ from typing import Any
 
 from otm._arrays import Array, to_numpy
 from otm.drafts.base import Law
-from otm.errors import InvalidParameter, ShapeMismatch
+from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.pmf import as_pmf
 
 
@@ -90,6 +90,40 @@ class Problem:
             return self
         # A float32 row sums to 1 only to float32 accuracy: in float64 it is rescaled once more.
         return Problem(draft=_exact_sum(draft), target=_exact_sum(target), law=self.law)
+
+
+def check_problem(problem: object) -> Problem:
+    """Return `problem` if it is one, or raise `InvalidParameter`: the arguments may be swapped, or the arrays passed bare.
+
+    >>> check_problem(0.75)
+    Traceback (most recent call last):
+    otm.errors.InvalidParameter: A problem must be an otm.Problem; got 0.75. Build one from draft=, target=, law=; it comes after
+    the verifier, where there is one.
+    """
+    if isinstance(problem, Problem):
+        return problem
+    raise InvalidParameter(
+        f"A problem must be an otm.Problem; got {problem!r}. Build one from draft=, target=, law=; it comes after the verifier, "
+        "where there is one."
+    )
+
+
+def require_law(problem: object, *laws: type[Law], message: str) -> Law:
+    """Return the problem's law if it is one of `laws`, or raise.
+
+    Args:
+        problem: any argument that should be an `otm.Problem`.
+        laws: the draft laws that will do.
+        message: what is wrong with another law and what to use instead; `{law}` in it stands for that law, `{law.k}` for its k.
+
+    Raises:
+        InvalidParameter: if `problem` is no problem.
+        Unsupported: for another law.
+    """
+    law = check_problem(problem).law
+    if isinstance(law, laws):
+        return law
+    raise Unsupported(message.format(law=law))
 
 
 def _exact_sum(row: Any) -> Any:

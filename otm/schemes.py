@@ -9,15 +9,21 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, as_scalar_or_array, namespace
-from otm.drafts.base import Law, enumerate_drafts
-from otm.drafts.iid import IID
+from otm.drafts.base import enumerate_drafts
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_rng
-from otm.problem import Problem
+from otm.problem import Problem, check_problem
 from otm.results import Coupling, Definition, Samples
-from otm.verifiers.base import Conditional, Rule, Shared, Verifier, check_definition, check_drafts, require_support
-from otm.verifiers.kseq import KSeq, kseq_curve
-from otm.verifiers.recursive_rejection import RecursiveRejection, recursive_rejection_curve
+from otm.verifiers.base import (
+    Conditional,
+    CurvedVerifier,
+    Rule,
+    Shared,
+    Verifier,
+    check_definition,
+    check_drafts,
+    require_support,
+)
 
 
 def optimal_acceptance(problem: Problem) -> Array:
@@ -40,7 +46,7 @@ def optimal_acceptance(problem: Problem) -> Array:
     >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     0.9375
     """
-    law = _law_of(problem)
+    law = check_problem(problem).law
     return as_scalar_or_array(law.optimal_values(problem.draft, problem.target, [law.k])[0])
 
 
@@ -62,7 +68,7 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
     >>> optimal_acceptance_curve(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]).tolist()
     [0.75, 0.9375]
     """
-    return _law_of(problem).optimal_values(problem.draft, problem.target, check_ks(k))
+    return check_problem(problem).law.optimal_values(problem.draft, problem.target, check_ks(k))
 
 
 def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
@@ -82,7 +88,7 @@ def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
     >>> optimal_cut(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     array([ True, False])
     """
-    single = problem.single(purpose="otm.optimal_cut")
+    single = check_problem(problem).single(purpose="otm.optimal_cut")
     return single.law.worst_set(single.draft, single.target)
 
 
@@ -105,7 +111,7 @@ def prepare(verifier: Verifier, problem: Problem) -> Rule:
     >>> prepare(KSeq(), Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2))).gamma
     1.0
     """
-    require_support(verifier, _law_of(problem))
+    require_support(verifier, check_problem(problem).law)
     return verifier.prepare(problem.single(purpose=f"Preparing {verifier!r}"))
 
 
@@ -133,7 +139,7 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
     >>> acceptance(RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     0.8125
     """
-    require_support(verifier, _law_of(problem))
+    require_support(verifier, check_problem(problem).law)
     return as_scalar_or_array(verifier.acceptance(problem, check_definition(by)))
 
 
@@ -150,20 +156,19 @@ def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], 
     Raises:
         As `acceptance`.
 
-    Cost: K-SEQ at γ*: one sort for all k; recursive rejection: one recursion to max(k); others: one call per k.
+    Cost: for a `CurvedVerifier` that of its `curve` (K-SEQ at γ*: one sort for all k; recursive rejection of i.i.d. drafts: one
+    recursion to max(k)); others: one call per k.
 
     >>> acceptance_curve(KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]).round(6).tolist()
     [0.75, 0.847597]
     """
     ks = check_ks(k)
     definition = check_definition(by)
-    law = _law_of(problem)
+    law = check_problem(problem).law
     for count in ks:
         require_support(verifier, law.with_k(count))
-    if isinstance(verifier, KSeq):
-        return kseq_curve(verifier, problem, ks, definition)
-    if isinstance(verifier, RecursiveRejection) and isinstance(law, IID):
-        return recursive_rejection_curve(problem, ks)
+    if isinstance(verifier, CurvedVerifier):
+        return verifier.curve(problem, ks, definition)
     xp = namespace(problem.draft, problem.target)
     rows = [verifier.acceptance(problem.with_law(law.with_k(count)), definition) for count in ks]
     return xp.stack([xp.asarray(row, dtype=xp.float64) for row in rows], axis=0)
@@ -272,15 +277,6 @@ def run(rule: Rule, *, size: int, rng: np.random.Generator) -> Samples:
     drafts, state = rule.draw(rng.random((size, rule.num_draft_uniforms)))
     output, accepted = rule.verify(drafts, rng.random((size, rule.num_uniforms)), state)
     return Samples(drafts=drafts, output=output, accepted=accepted)
-
-
-def _law_of(problem: object) -> Law:
-    """Return the problem's law, or raise `InvalidParameter` if this is no problem (arguments swapped, say)."""
-    if isinstance(problem, Problem):
-        return problem.law
-    raise InvalidParameter(
-        f"A problem must be an otm.Problem; got {problem!r}. Build one from draft=, target=, law=; it comes after the verifier."
-    )
 
 
 def check_ks(k: Iterable[int]) -> list[int]:

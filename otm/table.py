@@ -15,6 +15,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import pickle
+import warnings
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Literal
@@ -23,7 +25,7 @@ import numpy as np
 
 from otm import _table_groups as groups
 from otm._arrays import Array, clip, namespace, reserve
-from otm.errors import InvalidParameter
+from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 from otm.optimum.successive_cut import check_enough_tokens
 from otm.pmf import align_pair, as_pmf
 from otm.schemes import check_ks
@@ -177,19 +179,19 @@ def acceptance_table(
     Args:
         draft, target: probabilities `(..., V)`, NumPy or torch, float32 or float64.
         k: numbers of drafts, each an integer in [1, V].
-        log_draft, log_target: natural logarithms of the two, `(..., V)`, where a softmax has left them; anything finite where the
-            mass is 0. Computed if absent. Only the descriptions and the gate of `Fuzzy` read them.
+        log_draft, log_target: natural logarithms of the two, each of its distribution's shape, where a softmax has left them;
+            anything but NaN where the mass is 0. Computed if absent. Only the descriptions and the gate of `Fuzzy` read them.
 
     Returns:
         AcceptanceTable(columns, values `(columns, ...)`, description).
 
     Raises:
-        InvalidDistribution, ShapeMismatch: see `otm.Problem`.
+        InvalidDistribution, ShapeMismatch: see `otm.Problem`; if logarithms are NaN or of another shape.
         InvalidParameter: on an empty list, a k below 1, or k > V.
 
     Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in chunks, so extra memory is
     bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by compiled loops over the tokens with
-    mass, three times as fast and outside the interpreter's lock; a machine's first call then compiles them, some 15 seconds.
+    mass, three times as fast and outside the interpreter's lock; a machine's first call then compiles them, some 20 seconds.
     Accuracy: absolute, about 1e-14 at V = 128,256; a row's values do not depend on the rows beside it.
     Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ" and "Races".
 
@@ -197,8 +199,28 @@ def acceptance_table(
     >>> float(table["optimum_iid_k2"]), round(float(table["kseq_iid_k2"]), 6), float(table["recursive_rejection_iid_k2"])
     (0.9375, 0.847597, 0.8125)
     """
-    p, q = align_pair(as_pmf(draft, name="draft"), as_pmf(target, name="target"))
-    return unchecked_table(p, q, log_draft, log_target, table_columns(k))
+    masses = as_pmf(draft, name="draft"), as_pmf(target, name="target")
+    p, q = align_pair(*masses)
+    logs = [
+        log if log is None else namespace(p).broadcast_to(_checked_log(log, mass, name), tuple(p.shape))
+        for log, mass, name in zip((log_draft, log_target), masses, ("draft", "target"), strict=True)
+    ]
+    return unchecked_table(p, q, logs[0], logs[1], table_columns(k))
+
+
+def _checked_log(log: Array, mass: Array, name: str) -> Array:
+    """Return logarithms within what can be multiplied by 0, or say what is wrong with them."""
+    xp = namespace(mass, log)
+    if tuple(log.shape) != tuple(mass.shape):
+        raise ShapeMismatch(
+            f"log_{name} must have the shape of {name}, {tuple(mass.shape)}; it has {tuple(log.shape)}. "
+            f"Leave it out or pass the logarithm of {name}."
+        )
+    if bool(xp.any(xp.isnan(log))):
+        raise InvalidDistribution(
+            f"log_{name} must not be NaN; some entries are. Leave it out: it is computed where it is absent."
+        )
+    return clip(log, float(xp.finfo(log.dtype).min), 0.0)  # a mass of 0 may have -inf, or anything
 
 
 def unchecked_table(
@@ -224,7 +246,18 @@ def _compiled() -> ModuleType | None:
     """Return the compiled way of the host, if numba is installed; loading it takes a second, so not before it is needed."""
     try:
         from otm import _table_rows  # noqa: PLC0415
+
+        one = np.ones((1, 1))
+        _table_rows.chunk_values(one, one, one - one, one - one, [1])
     except ImportError:
+        return None
+    except (OSError, EOFError, pickle.UnpicklingError) as error:  # what numba keeps on disk cannot be written, or read again
+        warnings.warn(
+            f"otm.acceptance_table computes with NumPy, a third as fast, because numba's compiled files cannot be used: {error!r}. "
+            "Make room for them, delete damaged ones, or set NUMBA_CACHE_DIR to another folder.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
         return None
     return _table_rows
 

@@ -1,12 +1,13 @@
 """Laws, verifiers and named instances for the tests that walk the registries `otm.LAWS` and `otm.VERIFIERS`.
 
-A new law or verifier is tested because it is registered. Only if `cls(k)` or `cls()` does not make a typical instance, or its draft
-has another shape, does it need a line in a table here.
+A new law or verifier is tested because it is registered. Only if `cls()` does not make a typical verifier does it need a line in
+the table here.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,14 +23,6 @@ _MAKE_VERIFIERS: dict[str, Callable[[Any], list[otm.Verifier]]] = {
     "Lenience": lambda cls: [cls(), cls(residual="scaled")],
     "Fuzzy": lambda cls: [cls(), cls(fallback="speculative")],
 }
-_DRAFT_SHAPES: dict[str, Callable[[otm.Law, list[np.ndarray]], Any]] = {
-    "Product": lambda law, rows: np.stack(rows[: law.k]),
-}
-_DISTINCT_DRAFTS = {"WithoutReplacement", "Greedy", "Deterministic"}
-"""Laws that cannot draft more tokens than there are."""
-
-# The plan of a linear program is one of many: its value is equivariant, its rows need not be.
-PLANS = {"Otm", "SelectThenReject"}
 
 
 def verifiers() -> list[otm.Verifier]:
@@ -69,14 +62,18 @@ def supported_pairs(
 
 def fits(law: otm.Law, num_tokens: int) -> bool:
     """Whether the law can draft from a vocabulary of this size."""
-    return type(law).__name__ not in _DISTINCT_DRAFTS or law.k <= num_tokens
+    try:
+        law.align(np.ones(law.draft_shape(num_tokens)), np.ones(num_tokens))
+    except otm.InvalidParameter:
+        return False
+    return True
 
 
 def make_problem(law: otm.Law, rows: Sequence[Any], target: Any) -> otm.Problem:
     """A problem whose draft is the first of `rows`, or as many of them as a law of different drafters takes."""
-    arrays = [np.asarray(row, dtype=np.float64) for row in rows]
-    shape = _DRAFT_SHAPES.get(type(law).__name__, lambda law, rows: rows[0])
-    return otm.Problem(draft=shape(law, arrays), target=target, law=law)
+    shape = law.draft_shape(len(target))
+    arrays = [np.asarray(row, dtype=np.float64) for row in rows[: math.prod(shape[:-1])]]
+    return otm.Problem(draft=np.stack(arrays).reshape(shape), target=target, law=law)
 
 
 _ROWS: dict[str, tuple[list[list[float]], list[float]]] = {

@@ -13,6 +13,7 @@ import pytest
 import otm
 from otm import IID, KSeq, Maximal, Otm, Problem, RecursiveRejection
 from otm.drafts.base import enumerate_drafts
+from otm.sequence import acceptance_vector
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +242,57 @@ def test_law_must_be_a_law(bad: Any) -> None:
         value=f"got {bad!r}",
         remedy="Choose one of otm.LAWS",
     )
+
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(otm.kseq_lower, id="kseq_lower"),
+        pytest.param(otm.optimal_bracket, id="optimal_bracket"),
+        pytest.param(otm.support_limit_upper, id="support_limit_upper"),
+        pytest.param(otm.list_matching_lower, id="list_matching_lower"),
+        pytest.param(otm.poisson_matching_lower, id="poisson_matching_lower"),
+        pytest.param(otm.poisson_representation_lower, id="poisson_representation_lower"),
+        pytest.param(otm.index_entropy_lower, id="index_entropy_lower"),
+        pytest.param(otm.index_entropy_upper, id="index_entropy_upper"),
+        pytest.param(otm.greedy_index_entropy_upper, id="greedy_index_entropy_upper"),
+        pytest.param(otm.spectr_minimum_upper, id="spectr_minimum_upper"),
+        pytest.param(lambda problem: otm.spectr_upper(problem, subset=[0]), id="spectr_upper"),
+        pytest.param(otm.optimal_acceptance, id="optimal_acceptance"),
+        pytest.param(otm.optimum, id="optimum"),
+        pytest.param(otm.optimum_program, id="optimum_program"),
+        pytest.param(lambda problem: otm.certify_exactly(problem, otm.optimum(PROBLEM)), id="certify_exactly"),
+        pytest.param(lambda problem: otm.prepare_batch(otm.Optimal(bins=4), problem), id="prepare_batch"),
+        pytest.param(lambda problem: otm.prepare(KSeq(), problem), id="prepare"),
+        pytest.param(lambda problem: otm.distortion(KSeq(), problem), id="distortion"),
+        pytest.param(lambda problem: otm.tv_frontier(problem, tv=0.1), id="tv_frontier"),
+        pytest.param(lambda problem: otm.kl_frontier(problem, kl=0.1), id="kl_frontier"),
+        pytest.param(lambda problem: otm.kl_frontier_program(problem, kl=0.1), id="kl_frontier_program"),
+        pytest.param(lambda problem: otm.rao_blackwell_acceptance(problem, samples=9, rng=RNG), id="rao_blackwell_acceptance"),
+        pytest.param(lambda problem: otm.estimate(KSeq(), problem, samples=9, rng=RNG), id="estimate"),
+        pytest.param(lambda problem: otm.selection_with_law(problem, law=[0.5, 0.5]), id="selection_with_law"),
+        pytest.param(lambda problem: acceptance_vector(RecursiveRejection(), problem), id="acceptance_vector"),
+        pytest.param(lambda problem: otm.audit.audit_exactly(KSeq(), problem), id="audit_exactly"),
+        pytest.param(lambda problem: otm.audit.audit_steps(KSeq(), problem), id="audit_steps"),
+        pytest.param(lambda problem: otm.audit.audit_sampled(KSeq(), problem, rng=RNG), id="audit_sampled"),
+        pytest.param(otm.gamma_star, id="gamma_star"),
+        pytest.param(otm.optimal_cut, id="optimal_cut"),
+        pytest.param(lambda problem: otm.optimal_acceptance_curve(problem, k=[1]), id="optimal_acceptance_curve"),
+    ],
+)
+class TestProblems:
+    @pytest.mark.parametrize("bad", [KSeq(), "x", None, ([0.5, 0.5], [0.5, 0.5])], ids=["a verifier", "str", "None", "a pair"])
+    def test_what_is_no_problem(self, call: Callable[[object], object], bad: object) -> None:
+        check(
+            lambda: call(bad),
+            otm.InvalidParameter,
+            requirement="A problem must be an otm.Problem",
+            value=f"got {bad!r}",
+            remedy="Build one from draft=, target=, law=; it comes after the verifier",
+        )
 
 
 class TestCurves:

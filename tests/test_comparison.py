@@ -10,8 +10,12 @@ import pytest
 
 import otm
 from otm import IID, KSeq, Maximal, Otm, RecursiveRejection, compare
+from otm.comparison import PROVEN_LOWER
+from tests import instances
+from tests.tolerance import CERTIFIED_GAP
 
 DRAFT, TARGET = [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]
+QUADRATURE = 2e-12  # what the values of races are accurate to (otm/_races.py)
 SCHEMES = [Maximal(), KSeq(), RecursiveRejection(), Otm()]
 
 
@@ -85,6 +89,44 @@ class TestDefaults:
                 assert row.exact <= row.optimum + 1e-9
         (note,) = table.left_out
         assert "do not fit" in note  # what the caller did not name is left out silently
+
+
+class TestRegistries:
+    def test_plans_are_the_verifiers_without_a_rule_beyond_the_enumeration(self) -> None:
+        """IID(2) has 9 million sequences at V = 3000, its greedy drafts 2,999: only what enumerates the former is refused."""
+        V = 3000
+        problem = otm.Problem(draft=otm.zipf(V), target=otm.uniform(V), law=IID(2))
+        refused = set()
+        for make in otm.VERIFIERS:
+            if make().supports(problem.law):
+                try:
+                    otm.prepare(make(), problem)
+                except otm.TooLarge:
+                    refused.add(make)
+        assert refused == set(otm.PLANS)
+
+    def test_the_value_of_a_plan_is_the_optimum(self) -> None:
+        problem = otm.Problem(draft=DRAFT, target=TARGET, law=IID(2))
+        for make in otm.PLANS:
+            assert otm.acceptance(make(), problem) == pytest.approx(otm.optimal_acceptance(problem), abs=CERTIFIED_GAP)
+
+    @pytest.mark.parametrize("verifier", PROVEN_LOWER, ids=repr)
+    def test_proven_bounds_hold_under_every_law(self, verifier: otm.Verifier) -> None:
+        assert type(verifier) in otm.VERIFIERS
+        checked = 0
+        for law in filter(verifier.supports, instances.laws()):
+            for name, problem in instances.named_problems(law):
+                low = float(PROVEN_LOWER[verifier](problem))
+                assert -1e-15 <= low <= otm.acceptance(verifier, problem) + QUADRATURE, (law, name)
+                checked += low > 0.1
+        assert checked > 10  # the bounds say something on most of these
+
+    def test_a_new_bound_is_one_entry(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(PROVEN_LOWER, RecursiveRejection(), lambda problem: 0.125)  # type: ignore[arg-type]
+        table = compare(
+            draft=DRAFT, target=TARGET, verifiers=[RecursiveRejection(), KSeq(gamma=4.0)], laws=[IID], k=[2], samples=0
+        )
+        assert [row.lower for row in table.rows] == [0.125, None]  # the bound of KSeq() is not one for another γ
 
 
 def table_lines(table: otm.Comparison) -> list[str]:

@@ -317,6 +317,8 @@ class TestRaoBlackwell:
         for arguments in ({"samples": 1}, {"samples": 10, "confidence": 1.0}, {"samples": 10, "confidence": 0.0}):
             with pytest.raises(otm.InvalidParameter):
                 otm.rao_blackwell_acceptance(good, rng=rng, **arguments)
+        with pytest.raises(otm.InvalidParameter, match=r"rng must be a numpy\.random\.Generator; got 0"):
+            otm.rao_blackwell_acceptance(good, samples=10, rng=0)  # type: ignore[arg-type]
         assert otm.rao_blackwell_acceptance(good, samples=10, rng=rng).mean == pytest.approx(1.0, abs=1e-15)
 
 

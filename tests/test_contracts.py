@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otm
-from otm.drafts.base import PAD, collapse, enumerate_drafts
-from otm.verifiers.base import enumerated_acceptance, members
+from otm.drafts.base import PAD, collapse, enumerate_drafts, has_one_drafter
+from otm.verifiers.base import check_drafts, enumerated_acceptance, members
 from tests import exact, instances, strategies
 from tests.tolerance import CERTIFIED_GAP, COLLECTED, rounding
 
@@ -27,7 +27,7 @@ def accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
 
 def value_accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
     """What this verifier's acceptance is accurate to."""
-    return max(accuracy(verifier, problem), CERTIFIED_GAP if type(verifier).__name__ in instances.PLANS else 0.0)
+    return max(accuracy(verifier, problem), CERTIFIED_GAP if isinstance(verifier, otm.PLANS) else 0.0)
 
 
 def live_drafts(problem: otm.Problem, floor: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -90,9 +90,35 @@ class TestLaws:
             assert table.mass.sum() == pytest.approx(1, abs=rounding(problem.num_tokens, law.k)), name
             assert table.tokens.shape == (len(table.mass), law.k), name
             assert len(np.unique(table.tokens, axis=0)) == len(table.tokens), name
-            assert table.tokens.min() >= PAD
+            assert table.tokens.min() >= law.least_token, name
             assert table.tokens.max() < problem.num_tokens, name
             assert len(table.mass) <= law.num_sequences(problem.num_tokens), name
+
+    def test_least_token_is_the_least_that_is_drafted(self, law: otm.Law) -> None:
+        tables = [enumerate_drafts(law, problem.draft) for _, problem in instances.named_problems(law)]
+        assert law.least_token in (PAD, 0)
+        assert law.least_token == min(table.tokens.min() for table in tables)
+
+    def test_no_draft_may_be_told_only_where_there_may_be_none(self, law: otm.Law) -> None:
+        problem = instances.named_problem("plain", law)
+        assert problem is not None
+        row = np.array([[0] * (law.k - 1) + [PAD]])
+        if law.least_token == PAD:
+            assert np.array_equal(check_drafts(row, problem), row)
+        else:
+            with pytest.raises(otm.InvalidParameter, match=r"must lie in \[0, 4\); got -1"):
+                check_drafts(row, problem)
+        with pytest.raises(otm.InvalidParameter, match=r"got -2 to"):
+            check_drafts(row - 1, problem)
+
+    def test_draft_shape_is_that_of_one_pair(self, law: otm.Law) -> None:
+        for name, problem in instances.named_problems(law):
+            shape = law.draft_shape(problem.num_tokens)
+            assert shape in ((problem.num_tokens,), (law.k, problem.num_tokens)), name
+            assert problem.draft.shape == shape, name
+            assert problem.batch_shape == (), name
+            rows = np.broadcast_to(problem.draft, (2, 3, *shape))
+            assert otm.Problem(draft=rows, target=problem.target, law=law).batch_shape == (2, 3), name
 
     def test_containment_is_the_mass_of_the_sequences_inside(self, law: otm.Law) -> None:
         for name, problem in instances.named_problems(law):
@@ -276,7 +302,7 @@ class TestPairs:
                 curve = otm.acceptance_curve(verifier, problem, k=counts, by=by)
             except otm.ShapeMismatch:
                 # A law of different drafters carries its k in the shape of the draft: there is no curve to ask for.
-                assert problem.draft.ndim > problem.target.ndim
+                assert not has_one_drafter(law)
                 continue
             rows = [
                 otm.acceptance(verifier, problem.with_law(law.with_k(k)), by=by)  # type: ignore[arg-type]
@@ -312,7 +338,7 @@ class TestPairs:
             for by in ("membership", "rule"):
                 left, right = otm.acceptance(verifier, straight, by=by), otm.acceptance(verifier, permuted, by=by)
                 assert left == pytest.approx(right, abs=tolerance)
-            if type(verifier).__name__ in instances.PLANS:
+            if isinstance(verifier, otm.PLANS):  # one of many of the same value: its rows need not be equivariant
                 continue
             new, _ = live_drafts(permuted)
             old = np.where(new == PAD, PAD, order[new])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from scipy.special import rel_entr
 
 import otm
+from otm.divergences import divergence_term
 from tests import exact, strategies
 from tests.tolerance import UNIT_ROUNDOFF, rounding
 
@@ -33,15 +36,40 @@ def test_kl_is_scipys_relative_entropy(pair: tuple[np.ndarray, np.ndarray]) -> N
     assert value >= 0
 
 
-def test_kl_keeps_its_digits_when_the_two_are_close() -> None:
-    # q = p(1 + ε s): D = ε² Σ p s²/2 + O(ε³). At ε = 1e-7 a plain sum of q log(q/p) has an error of 1e-16 on 1e-14.
-    p, s, size = np.array([0.5, 0.3, 0.2]), np.array([1.0, -1.0, -1.0]), 1e-7
-    q = p * (1 + size * s)
-    wanted = sum(float(a) * (float(b / a) * np.log1p(float(b / a - 1)) - float(b / a - 1)) for a, b in zip(p, q, strict=True))
-    assert wanted == pytest.approx(size**2 / 2, rel=1e-6)
-    # Logs of ratios 1 + 1e-7 are off by 1e-16 each, first order terms cancel inside q log(q/p) − q + p: 1e-16 absolute at worst.
-    assert otm.kl_divergence(draft=p, target=q) == pytest.approx(wanted, abs=4 * UNIT_ROUNDOFF)
+@pytest.mark.parametrize("size", [1e-3, 1e-7, 1e-9, 1e-12])
+def test_kl_keeps_its_digits_when_the_two_are_close(size: float) -> None:
+    p = np.array([0.5, 0.25, 0.25])
+    q = p + size * np.array([0.5, -0.25, -0.25])
     assert otm.kl_divergence(draft=p, target=p) == 0.0
+    assert q.sum() == p.sum() == 1.0  # so that the gate divides nothing, and the fractions below are the masses themselves
+    # Term by term, d = (p − q)/q: q (d²/2 − d³/3 + d⁴/4 − …), whose omitted rest is below d⁴ of the sum.
+    wanted = Fraction(0)
+    for a, b in zip(p, q, strict=True):
+        d = (Fraction(float(a)) - Fraction(float(b))) / Fraction(float(b))
+        wanted += Fraction(float(b)) * sum((-d) ** n / n for n in range(2, 7))
+    assert float(wanted) == pytest.approx(size**2 / 2, rel=2 * size + 1e-3)  # Σ p s²/2 with s = (1, −1, −1)
+    # The terms' own error; a sum of q log(q/p) is off by 1e-17 absolutely, which is everything at ε = 1e-9.
+    assert otm.kl_divergence(draft=p, target=q) == pytest.approx(float(wanted), rel=1e-11 if size > 1e-4 else 1e-14, abs=0)
+
+
+def test_divergence_terms_against_high_precision() -> None:
+    for q in (1e-300, 1e-9, 0.3, 1.0):
+        for ratio in (1e-200, 1e-3, 0.7499, 0.7501, 0.95, 1 - 1e-9, 1.0, 1 + 1e-6, 1.2499, 1.2501, 3.0, 1e5):
+            mass = q * ratio
+            if mass == 0:
+                continue
+            with mpmath.workdps(60):
+                wanted = float(mpmath.mpf(q) * mpmath.log(mpmath.mpf(q) / mpmath.mpf(mass)) - q + mpmath.mpf(mass))
+            # The quotient and its logarithm are off by 3u at |d| = 1/4, where a term is d − log(1 + d) ≥ 0.027: 110u.
+            assert divergence_term(np.array([q]), np.array([mass]))[0] == pytest.approx(
+                wanted, rel=110 * UNIT_ROUNDOFF, abs=1e-320
+            )
+    np.testing.assert_array_equal(divergence_term(np.array([0.0, 0.5, 0.0]), np.array([0.25, 0.0, 0.0])), [0.25, np.inf, 0.0])
+    # m/q overflows: q log(q/m) is nothing beside m. Where it underflows the logarithm is what counts: log 0.7 + 1074 log 2.
+    assert divergence_term(np.array([0.7]), np.array([5e-324]))[0] == pytest.approx(
+        0.7 * (np.log(0.7) + 1074 * np.log(2)) - 0.7, rel=1e-15
+    )
+    assert divergence_term(np.array([5e-324]), np.array([0.5]))[0] == 0.5
 
 
 def test_kl_is_infinite_exactly_where_the_target_leaves_the_draft() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -12,10 +14,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import otm
-from otm.drafts.base import PAD, enumerate_drafts
+from otm.audit.instances import one_per_drafter, standard_problems
+from otm.audit.shrinking import small_problems
+from otm.drafts.base import PAD, enumerate_drafts, has_one_drafter
 from otm.optimum import product_cut
 from otm.optimum.product_cut import product_worst_set
-from otm.verifiers.base import members
+from otm.verifiers.base import check_drafts, members
 from tests import exact, instances, strategies
 from tests.tolerance import UNIT_ROUNDOFF, rounding
 
@@ -252,6 +256,46 @@ class TestProduct:
         # T = {0}: 1 + 1/2 − 3/8; T = {1}: 1 + 1/2 − 1/8; the optimum is 1.
         assert asked.rows[0].optimum == 1.0
         assert asked.rows[0].exact == pytest.approx(1.0, abs=1e-9)
+
+
+# --- laws from outside ----------------------------------------------------------------------------------------------------------
+
+
+def _outside(make: type[otm.Law]) -> type[otm.Law]:
+    """A law that says of itself what `make` says and is no relative of it: what is true of one must be done for the other."""
+    methods = {name: vars(make)[name] for name in otm.Law.__abstractmethods__}
+    return dataclasses.dataclass(frozen=True)(type(f"Outside{make.__name__}", (otm.Law,), methods))
+
+
+class TestLawsFromOutside:
+    def test_independent_drafts_are_never_missing(self) -> None:
+        problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=_outside(otm.IID)(2))
+        assert check_drafts([0, 1], problem).tolist() == [[0, 1]]
+        with pytest.raises(otm.InvalidParameter, match=r"must lie in \[0, 2\); got -1 to 0"):
+            check_drafts([0, PAD], problem)
+
+    @pytest.mark.parametrize("make", otm.LAWS)
+    def test_instances_have_the_shape_that_the_law_takes(self, make: type[otm.Law]) -> None:
+        law = _outside(make)(2)
+        for mine, named in ((small_problems(law), small_problems(make(2))), (_standard(law), _standard(make(2)))):
+            for problem, wanted in itertools.islice(zip(mine, named, strict=True), 200):
+                assert problem.draft.shape == problem.law.draft_shape(problem.num_tokens)
+                np.testing.assert_array_equal(problem.draft, wanted.draft)
+                np.testing.assert_array_equal(problem.target, wanted.target)
+
+    def test_different_drafters_differ(self) -> None:
+        drafts = one_per_drafter([0.5, 0.3, 0.2], otm.Product(2))
+        np.testing.assert_array_equal(drafts, [[0.5, 0.3, 0.2], [0.2, 0.5, 0.3]])
+        np.testing.assert_array_equal(one_per_drafter([0.5, 0.3, 0.2], otm.IID(2)), [0.5, 0.3, 0.2])
+
+    def test_which_laws_have_one_drafter(self) -> None:
+        assert set(otm.LAWS) - set(otm.SINGLE_DRAFTER_LAWS) == {otm.Product}
+        for make in otm.LAWS:
+            assert has_one_drafter(_outside(make)(3)) == (make is not otm.Product)
+
+
+def _standard(law: otm.Law) -> Iterator[otm.Problem]:
+    return (problem for _, problem in standard_problems(law))
 
 
 # --- every law ------------------------------------------------------------------------------------------------------------------

@@ -321,6 +321,82 @@ def test_a_wrong_order_of_the_tokens_is_noticed(monkeypatch: pytest.MonkeyPatch)
         assert np.abs(right[name] - wrong[name]).max() > 1e-3, name
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_logarithms_are_of_their_distributions_shape(way: str) -> None:
+    """One draft law against a batch of targets, each with its own logarithms; compiled loops must never read past an array."""
+    rng = np.random.default_rng(9)
+    draft, target = otm.dirichlet(50, rng=rng), otm.dirichlet(50, rng=rng, rows=6)
+    with by(way):
+        plain = acceptance_table(draft=draft, target=target, k=[1])
+        given = acceptance_table(draft=draft, target=target, k=[1], log_draft=np.log(draft), log_target=np.log(target))
+    for name in DESCRIPTIONS:
+        np.testing.assert_allclose(given.description[name], plain.description[name], rtol=1e-12)
+    for wrong in (np.log(target), np.log(draft)[:-1], np.zeros((3, 50)), np.zeros((0, 50))):
+        with pytest.raises(otm.ShapeMismatch, match="log_draft must have the shape of draft"):
+            acceptance_table(draft=draft, target=target, k=[1], log_draft=wrong)
+    with pytest.raises(otm.InvalidDistribution, match="NaN"):
+        acceptance_table(draft=draft, target=target, k=[1], log_draft=np.full(50, np.nan))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_logarithms_of_nothing(way: str) -> None:
+    """Where the mass is 0 a logarithm may be anything: minus infinity, as NumPy gives it, or a leftover of either sign."""
+    draft, target = np.array([[0.5, 0.5, 0.0, 0.0]]), np.array([[0.25, 0.75, 0.0, 0.0]])
+    with by(way):
+        plain = acceptance_table(draft=draft, target=target, k=[1])
+        for low, high in ((-np.inf, -np.inf), (-1e308, 1e308)):
+            logs = [np.where(mass > 0, np.log(np.maximum(mass, 0.1)), end) for mass, end in ((draft, low), (target, high))]
+            given = acceptance_table(draft=draft, target=target, k=[1], log_draft=logs[0], log_target=logs[1])
+            np.testing.assert_allclose(given.values, plain.values, atol=rounding(4, 1))
+            for name in DESCRIPTIONS:
+                np.testing.assert_allclose(given.description[name], plain.description[name], rtol=1e-12)
+
+
+def test_read_only_arrays_are_compiled_for_no_anew() -> None:
+    from otm import _table_rows
+
+    acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1])
+    before = [len(f.signatures) for f in (_table_rows._describe, _table_rows._values)]  # type: ignore[attr-defined]
+    mass = np.array([[0.5, 0.25, 0.25, 0.0]])
+    mass.flags.writeable = False
+    acceptance_table(draft=mass, target=mass, k=[1], log_draft=np.zeros((1, 4)))
+    assert [len(f.signatures) for f in (_table_rows._describe, _table_rows._values)] == before  # type: ignore[attr-defined]
+
+
+def test_numbas_files_on_disk_may_be_useless(monkeypatch: pytest.MonkeyPatch) -> None:
+    from otm import _table_rows
+
+    def full(*_: object) -> object:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_table_rows, "chunk_values", full)
+    module._compiled.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to another folder"):
+            table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[2])
+    finally:
+        module._compiled.cache_clear()
+    assert table["optimum_iid_k2"] == 0.9375
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_solver_of_kseq_stops_where_it_has_arrived(way: str) -> None:
+    """p = 0 where q is tiny and α is nearly 1: the bracket is wide, and beyond the root the equation is flat."""
+    for seed in (10, 18, 26, 30):
+        rng = np.random.default_rng(seed)
+        draft = otm.dirichlet(100, rng=rng)
+        target = draft * (1 + 0.01 * rng.random(100))
+        draft[0], target[0] = 0.0, 1e-30
+        draft, target = otm.normalise(draft), otm.normalise(target)
+        for k in (61, 100):
+            problem = otm.Problem(draft=draft, target=target, law=otm.IID(k))
+            with by(way):
+                value = float(acceptance_table(draft=draft, target=target, k=[k])[f"kseq_iid_k{k}"])
+            # It lies between SpecTr's bound for γ = 1, 1 − (1 − Σ min)^k, and 1: within 1e-14 of 1.
+            assert abs(value - 1.0) < 1e-13
+            assert abs(otm.acceptance(otm.KSeq(), problem) - 1.0) < 1e-13
+
+
 def test_impossible_requests() -> None:
     with pytest.raises(otm.InvalidParameter, match="k"):
         acceptance_table(draft=[0.5, 0.5], target=[0.5, 0.5], k=[3])

@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from analysis.errors import AnalysisError
+from analysis.manifest import MANIFEST, SCHEMA
+from analysis.shards import PROMPTS, SHARDS
 
-SCHEMA_VERSION = 1
 SETTING_COLUMNS = ("temperature", "draft_temperature", "top_p", "draft_top_p")
 ROWS_AT_ONCE = 16_384
 
@@ -136,7 +137,7 @@ def open_run(folder: Path) -> Run:
         AnalysisError: if the folder is no run, its manifest is damaged or of another version, no shard is finished, a shard lacks a
             column that the manifest names, or a size is beyond what a report needs.
     """
-    manifest = _manifest(folder / "manifest.json")
+    manifest = _manifest(folder / MANIFEST)
     schemes = tuple(_scheme(entry) for entry in _entries(manifest, "schemes"))
     statistics = tuple(_statistic(entry) for entry in _entries(manifest, "statistics"))
     shards = _shards(folder)
@@ -150,7 +151,7 @@ def open_run(folder: Path) -> Run:
 
 def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
     """Return the names and excerpts of a few prompts; empty where the run carries none."""
-    path = run.folder / "prompts.parquet"
+    path = run.folder / PROMPTS
     if not path.is_file() or not _inside(path, run.folder):
         return {}
     found: dict[int, tuple[str, str]] = {}
@@ -167,7 +168,7 @@ def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
 def _manifest(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise AnalysisError(
-            f"A run is a folder with manifest.json and shards; {str(path.parent)!r} has no manifest. Pass the folder that "
+            f"A run is a folder with {MANIFEST} and shards; {str(path.parent)!r} has no manifest. Pass the folder that "
             "`python -m analysis measure --out` wrote."
         )
     if path.stat().st_size > _MOST_MANIFEST_BYTES:
@@ -176,9 +177,9 @@ def _manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise _damaged(f"it is not JSON ({error})") from error
-    if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA_VERSION:
+    if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA:
         version = manifest.get("schema_version") if isinstance(manifest, dict) else None
-        raise _damaged(f"its schema_version is {version!r}, this report reads {SCHEMA_VERSION}")
+        raise _damaged(f"its schema_version is {version!r}, this report reads {SCHEMA}")
     return manifest
 
 
@@ -228,7 +229,7 @@ def _text(entry: dict[str, Any], key: str) -> str:
 
 
 def _shards(folder: Path) -> tuple[Path, ...]:
-    place = folder / "shards"
+    place = folder / SHARDS
     found = sorted(path for path in place.glob("shard-*.parquet") if _SHARD.fullmatch(path.name)) if place.is_dir() else []
     outside = [path.name for path in found if not _inside(path, folder)]
     if outside:
@@ -295,9 +296,7 @@ def _inside(path: Path, folder: Path) -> bool:
 
 
 def _damaged(why: str) -> AnalysisError:
-    return AnalysisError(
-        f"manifest.json must describe a measured run of this version: {why}. Measure again, or restore the file."
-    )
+    return AnalysisError(f"{MANIFEST} must describe a measured run of this version: {why}. Measure again, or restore the file.")
 
 
 def _short(entry: dict[str, Any]) -> str:

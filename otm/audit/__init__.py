@@ -17,16 +17,12 @@ from otm.audit.battery import BatteryAudit, SampledBatteryAudit, audit_battery, 
 from otm.audit.candidate import BatchCandidate, Candidate, CandidateFailure, steps_of
 from otm.audit.evidence import ConfidenceInterval, samples_needed
 from otm.audit.exact import ExactAudit, audit_exactly, audit_steps, rounding_tolerance
-from otm.audit.log import InvalidRecord, LogAudit, Record, audit_log, audit_records, parse_record, read_log
+from otm.audit.log import LogAudit, audit_log, audit_records
+from otm.audit.records import InvalidRecord, Record, parse_record, read_log
 from otm.audit.sampled import SampledAudit, audit_outputs, audit_sampled
-from otm.audit.sequence import (
-    SequenceAudit,
-    SequenceBatteryAudit,
-    audit_sequence,
-    audit_sequence_battery,
-    shrink_sequence,
-    table_model,
-)
+from otm.audit.sequence import SequenceAudit, audit_sequence
+from otm.audit.sequence_battery import SequenceBatteryAudit, audit_sequence_battery, shrink_sequence
+from otm.audit.sequence_instances import table_model
 from otm.audit.shrinking import shrink
 
 __all__ = [

@@ -23,6 +23,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from otm._arrays import to_numpy
+from otm.errors import ShapeMismatch
+from otm.pmf import as_pmf, check_real
+
 _CONCENTRATIONS = (10.0, 100.0, 1000.0)
 """Priors centred at the target, for alternatives near it; beside them Dirichlet(1/2), for any."""
 
@@ -61,20 +65,30 @@ def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, mis
     n = ((½ Σ √(q(1−q)) + √(log(1/δ)/2) + √(log(1/β)/2)) / ε)².
 
     Args:
-        mass: q, the target `(V,)`.
+        mass: q, the target `(V,)`, a distribution.
         detect: ε in (0, 1], the total variation not to miss.
-        false_alarm: δ, probability at most that a lossless verifier is called lossy.
-        missed: β, probability at most that a law at ε or beyond is not.
+        false_alarm: δ in (0, 1], probability at most that a lossless verifier is called lossy.
+        missed: β in (0, 1], probability at most that a law at ε or beyond is not.
 
     Returns:
         n, rounded up.
+
+    Raises:
+        InvalidDistribution: if `mass` is no distribution; ShapeMismatch: if it has leading axes.
+        InvalidParameter: if a probability is out of its range.
 
     Cost: O(V). Reference: McDiarmid 1989; docs/theory.md, "Audits".
 
     >>> samples_needed(np.array([0.5, 0.5]), detect=0.02, false_alarm=1e-9, missed=1e-3)
     77769
     """
-    return math.ceil(((spread(mass) + deviation(false_alarm) + deviation(missed)) / detect) ** 2)
+    target = to_numpy(as_pmf(mass, name="mass"))
+    if target.ndim > 1:
+        raise ShapeMismatch(f"samples_needed plans for one distribution (V,); mass has shape {target.shape}. Plan row by row.")
+    smallest = check_real(detect, name="detect", low=0.0, high=1.0, open_low=True)
+    alarm = check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
+    miss = check_real(missed, name="missed", low=0.0, high=1.0, open_low=True)
+    return math.ceil(((spread(target) + deviation(alarm) + deviation(miss)) / smallest) ** 2)
 
 
 def detectable(mass: NDArray[Any], samples: int, *, false_alarm: float, missed: float) -> float:

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from otm.audit.candidate import NO_TOKEN, Candidate, CandidateFailure, Failed, as_candidate, outcome_of, read_token
 from otm.audit.probing import probe
 from otm.audit.tracing import MOST_SLANTED, MOST_WORK, Integral, integrate
+from otm.divergences import divergence_term
 from otm.drafts.base import enumerate_drafts
-from otm.frontiers.taut_string import divergence_term
-from otm.pmf import check_real
-from otm.problem import Problem
+from otm.pmf import check_count, check_real
+from otm.problem import Problem, check_problem
 from otm.results import Coupling
 from otm.schemes import coupling, optimal_acceptance, prepare
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
@@ -143,7 +143,7 @@ def audit_exactly(candidate: object, problem: Problem, *, tolerance: float | Non
     >>> audit.verdict, audit.output_law, round(audit.total_variation, 12)
     ('not lossless', array([0.625, 0.375]), 0.125)
     """
-    single = problem.single(purpose="An exact audit")
+    single = check_problem(problem).single(purpose="An exact audit")
     allowed = _checked(tolerance, single)
     if isinstance(candidate, Verifier):
         return _from_kernel(candidate, single, allowed)
@@ -189,7 +189,7 @@ def audit_steps(verifier: Verifier, problem: Problem, *, tolerance: float | None
     >>> audit_steps(otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))).verdict
     'lossless'
     """
-    single = problem.single(purpose="An exact audit")
+    single = check_problem(problem).single(purpose="An exact audit")
     rule = prepare(verifier, single)
     before = rule.num_draft_uniforms
 
@@ -224,19 +224,24 @@ def rounding_tolerance(num_tokens: int, k: int, *, unit_roundoff: float = 2.0**-
     leaves room for steps like softmax and renormalisation inside the candidate.
 
     Args:
-        num_tokens: V.
-        k: number of drafts.
-        unit_roundoff: u of the candidate's arithmetic, 2⁻²⁴ for float32.
+        num_tokens: V ≥ 1.
+        k: number of drafts ≥ 1.
+        unit_roundoff: u of the candidate's arithmetic, in (0, 1]; 2⁻²⁴ for float32.
 
     Returns:
         32 (V + min(k, 64) + 8) u.
+
+    Raises:
+        InvalidParameter: if a number is out of its range.
 
     Cost: O(1).
 
     >>> rounding_tolerance(4, 2) < 1e-13
     True
     """
-    return 32.0 * (num_tokens + min(k, 64) + 8) * unit_roundoff
+    tokens, drafts = check_count(num_tokens, name="num_tokens"), check_count(k, name="k")
+    u = check_real(unit_roundoff, name="unit_roundoff", low=0.0, high=1.0, open_low=True)
+    return 32.0 * (tokens + min(drafts, 64) + 8) * u
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -8,11 +8,14 @@ a uniform reused for it does not show. A vocabulary of one token and k > V come 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from otm.drafts import Law, Product
+from otm.drafts import Law
 from otm.errors import InvalidParameter
 from otm.problem import Problem
 
@@ -39,9 +42,13 @@ INSTANCES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 def standard_problems(law: Law) -> Iterator[tuple[str, Problem]]:
     """Yield the standard instances that the law can draft from, with their names."""
     for name, (draft, target) in INSTANCES.items():
-        # Different drafters: the instance's own, then its mirror image, in turn.
-        rows = np.stack([np.roll(draft, shift) for shift in range(law.k)]) if isinstance(law, Product) else np.asarray(draft)
         try:
-            yield name, Problem(draft=rows, target=target, law=law)
+            yield name, Problem(draft=one_per_drafter(draft, law), target=target, law=law)
         except InvalidParameter:  # more drafts than tokens
             continue
+
+
+def one_per_drafter(draft: Sequence[float] | NDArray[Any], law: Law) -> NDArray[Any]:
+    """Return a distribution `(V,)` as the law takes it: itself, or for different drafters itself turned by 0, 1, 2, … tokens."""
+    shape = law.draft_shape(len(draft))
+    return np.stack([np.roll(draft, turn) for turn in range(math.prod(shape[:-1]))]).reshape(shape)

@@ -1,17 +1,6 @@
 """Auditing what a server logged: many contexts, each seen once, tested together.
 
-One JSON object a line, one line for each output token::
-
-    {"context": "req-17/42", "drafts": [5, 9], "draft": [0.1, …], "target": [0.2, …], "output": 9}
-    {"context": "req-17/43", "drafts": [3], "draft": null, "output": 3,
-     "target": {"tokens": [3, 8, 1], "probabilities": [0.6, 0.3, 0.05], "tail": 0.05}}
-
-`target` is the law that the token should have, after temperature, top-k, top-p and penalties: all V probabilities, or the largest
-ones with their tokens and what is left as `tail`. `draft` is the law that the drafts came from, in either form, or null. `drafts`
-and `context` may be left out. Probabilities must add up to 1 within 3e-5, so log them with six digits or more; the test resolves
-differences of about 1/√records, far coarser.
-
-A probability of 0 says that the token cannot come out: one output of probability 0 is an alarm, so do not round small ones to 0.
+What a log holds, and how it is read: `otm.audit.records`.
 
 *The null.* Given what came before it, output t has law q_t. True of every output token of a lossless server in order of the text,
 the tokens of one target call one after the other. Not true of tokens picked by what became of their drafts ("log the rejections").
@@ -28,61 +17,28 @@ it ever reaches 1/δ with probability at most δ (Ville), for any contexts, in a
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.evidence import ConfidenceInterval, deviation, log_mean
-from otm.drafts import IID, Law, Product, WithoutReplacement
-from otm.errors import InvalidDistribution, InvalidParameter
-from otm.pmf import SUM_TOLERANCE_FLOAT32, check_real
+from otm.audit.records import Record, read_log
+from otm.drafts import IID, Law, WithoutReplacement, has_one_drafter
+from otm.errors import InvalidParameter
+from otm.pmf import check_real
 from otm.problem import Problem
 from otm.schemes import optimal_acceptance
 
 LogVerdict = Literal["not lossless", "no difference found"]
 
-LONGEST_LINE = 1 << 25
-"""Bytes of one line: room for two laws of 400,000 tokens."""
-
 _RATIO_EDGES = np.log([0.1, 0.5, 0.9, 1.0 - 1e-9, 1.0 + 1e-9, 1.1, 2.0, 10.0])
 _RANK_EDGES = (1, 2, 4, 10, 100)
 _SHRINKAGE = 10.0
 _STEPS = tuple(2.0**-j for j in range(1, 9))
-
-
-class InvalidRecord(InvalidParameter):
-    """A line of a log is no record; the message gives its number."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Record:
-    """One output token of a log.
-
-    Attributes:
-        context: whatever identifies it.
-        drafts: drafted tokens `(k,)`, possibly none.
-        target, draft: probabilities of the `tokens`, and last what is left for all others; draft is None if not logged.
-        tokens: the listed tokens `(m,)`; `draft` and `target` are over them.
-        output: the token that came out.
-    """
-
-    context: str
-    drafts: NDArray[np.int64]
-    target: NDArray[np.float64]
-    draft: NDArray[np.float64] | None
-    tokens: NDArray[np.int64]
-    output: int
-
-    @property
-    def cell(self) -> int:
-        """The index of the output among `tokens`, or m for "another one"."""
-        found = np.flatnonzero(self.tokens == self.output)
-        return int(found[0]) if found.size else len(self.tokens)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -127,7 +83,7 @@ def audit_log(path: str | Path, *, law: Law | None = None, false_alarm: float = 
     r"""Test whether the outputs in a log have the laws that their records give.
 
     Args:
-        path: a JSONL file; the format is at the head of `otm.audit.log`. Read line by line, in constant memory.
+        path: a JSONL file; the format is at the head of `otm.audit.records`. Read line by line, in constant memory.
         law: how the drafts were drawn, if it is known: acceptance beyond the optimum is evidence too.
         false_alarm: probability at most of an alarm for a lossless server.
 
@@ -169,13 +125,13 @@ def audit_records(
     Cost: O(V log V) per record, in constant memory. Reference: docs/theory.md, "Audits".
 
     >>> line = '{"output": 1, "target": [0.5, 0.5]}'
-    >>> audit_records([parse_record(line, 1)] * 80).verdict  # eighty times the same of two equally likely tokens
+    >>> audit_records([otm.audit.parse_record(line, 1)] * 80).verdict  # eighty times the same of two equally likely tokens
     'not lossless'
     """
     level = check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
     if law is not None and not isinstance(law, Law):
         raise InvalidParameter(f"law must be a draft law such as otm.IID(4), or None; got {law!r}. Choose one of otm.LAWS.")
-    if isinstance(law, Product):
+    if law is not None and not has_one_drafter(law):
         raise InvalidParameter(f"A record holds one draft distribution; {law!r} has one for each draft. Leave law out.")
     state = _State(law)
     best, alarm_at = 0.0, None
@@ -309,160 +265,3 @@ def _by_favourite(record: Record) -> NDArray[np.int64]:
     """Tell the token that p ranks first from the others; that q ranks first if p is unknown."""
     mass = record.target if record.draft is None else record.draft
     return np.asarray(np.arange(len(mass)) == int(mass[:-1].argmax()), dtype=np.int64)
-
-
-def read_log(path: str | Path) -> Iterator[Record]:
-    r"""Yield the records of a JSONL file, one line in memory at a time.
-
-    Args:
-        path: the file; empty lines are passed over.
-
-    Yields:
-        Record, in order.
-
-    Raises:
-        InvalidParameter: unless `path` is a regular file (devices and pipes are not read).
-        InvalidRecord: on the first line that is no record.
-
-    Cost: one `parse_record` per line.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "outputs.jsonl")
-    ...     _ = path.write_text('{"output": 1, "target": [0.5, 0.5]}\n')
-    ...     [record.output for record in read_log(path)]
-    [1]
-    """
-    file = Path(path)
-    if not file.is_file():
-        raise InvalidParameter(f"The log must be a regular file; {str(path)!r} is none. Check the path.")
-    with file.open("rb") as stream:
-        for number, line in enumerate(_lines(stream), start=1):
-            if line.strip():
-                yield parse_record(line, number)
-
-
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    number = 0
-    while line := stream.readline(LONGEST_LINE + 1):
-        number += 1
-        if len(line) > LONGEST_LINE:
-            raise InvalidRecord(
-                f"Line {number}: lines must be at most {LONGEST_LINE:,} bytes. Log the largest probabilities only."
-            )
-        yield line
-
-
-def parse_record(line: str | bytes, number: int) -> Record:
-    """Read one line of a log. Nothing in a record is a path, a name of code or anything but data.
-
-    Args:
-        line: JSON, as text or UTF-8.
-        number: of the line, for the message.
-
-    Returns:
-        Record.
-
-    Raises:
-        InvalidRecord: unless the line is a record.
-
-    Cost: O(V), or O(tokens listed).
-
-    >>> parse_record('{"output": 4, "target": {"tokens": [2, 7], "probabilities": [0.5, 0.25], "tail": 0.25}}', 1).cell
-    2
-    """
-    try:
-        data = json.loads(line, parse_constant=_refuse, object_pairs_hook=_object)
-        if not isinstance(data, dict):
-            raise InvalidRecord("a record is a JSON object")
-        return _record(data)
-    except (InvalidParameter, InvalidDistribution, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise InvalidRecord(f"Line {number} is no record: {error}. See otm.audit.log for the format.") from error
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise InvalidRecord("a key is there twice")
-    return found
-
-
-def _refuse(name: str) -> float:
-    raise InvalidRecord(f"{name} is no probability")
-
-
-def _record(data: dict[str, Any]) -> Record:
-    unknown = set(data) - {"context", "drafts", "draft", "target", "output", "accepted"}
-    if unknown or "target" not in data or "output" not in data:
-        raise InvalidRecord(f"keys are context, drafts, draft, target, output and accepted; got {sorted(data)}")
-    output: Any = data["output"]
-    drafts: Any = data.get("drafts") or []
-    if not _is_token(output) or not isinstance(drafts, list) or not all(_is_token(x) for x in drafts):
-        raise InvalidRecord("output must be a token, drafts a list of tokens (integers ≥ 0)")
-    tokens, target = _law(data["target"], "target")
-    for name in ("target", "draft"):
-        # A full list names every token of the vocabulary: what lies outside is a mistake of the record, not of the verifier.
-        whole = len(data[name]) if isinstance(data.get(name), list) else None
-        outside = [token for token in (*drafts, output) if whole is not None and token >= whole]
-        if outside:
-            raise InvalidRecord(f"token {outside[0]} is outside the {whole} tokens of {name}")
-    draft = None
-    if data.get("draft") is not None:
-        listed, masses = _law(data["draft"], "draft")
-        tokens, target, draft = _together(tokens, target, listed, masses)
-    context = data.get("context", "")
-    return Record(str(context), np.asarray(drafts, dtype=np.int64), target, draft, tokens, output)
-
-
-def _is_token(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-
-
-def _law(value: object, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the listed tokens `(m,)` and their probabilities with the tail's last `(m + 1,)`."""
-    tail: Any = 0.0
-    tokens: Any = None
-    part: Any = value
-    if isinstance(part, dict):
-        if set(part) != {"tokens", "probabilities", "tail"}:
-            # A tail taken for 0 would make an alarm of every token that is not listed.
-            raise InvalidRecord(f"{name} in part has the keys tokens, probabilities and tail, which is 0 where all are listed")
-        tokens, value, tail = part["tokens"], part["probabilities"], part["tail"]
-    if not isinstance(value, list) or not value or not all(_is_real(x) for x in [*value, tail]):
-        raise InvalidRecord(f"{name} must hold probabilities")
-    tokens = list(range(len(value))) if tokens is None else tokens
-    if not isinstance(tokens, list) or len(tokens) != len(value) or not all(_is_token(x) for x in tokens):
-        raise InvalidRecord(f"{name} must have one token for each probability")
-    if len(set(tokens)) != len(tokens):
-        raise InvalidRecord(f"the tokens of {name} must be distinct")
-    mass = np.asarray([*value, tail], dtype=np.float64)
-    if not np.isfinite(mass).all() or mass.min() < 0 or abs(mass.sum() - 1.0) > SUM_TOLERANCE_FLOAT32:
-        raise InvalidRecord(
-            f"the probabilities of {name} must be non-negative and add up to 1; they add up to {mass.sum():.9g}"
-        )
-    return np.asarray(tokens, dtype=np.int64), mass / mass.sum()
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _together(
-    tokens: NDArray[np.int64], target: NDArray[np.float64], listed: NDArray[np.int64], masses: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Bring two lists of tokens to the tokens that both hold; where one is complete, to all of the other's."""
-    if np.array_equal(tokens, listed):
-        return tokens, target, masses
-    # What one list holds and the other leaves to its tail has no ratio; unless that tail is empty, and then it is 0.
-    in_target, in_draft = set(tokens.tolist()), set(listed.tolist())
-    kept = [
-        token
-        for token in dict.fromkeys([*tokens.tolist(), *listed.tolist()])
-        if (token in in_target or target[-1] == 0.0) and (token in in_draft or masses[-1] == 0.0)
-    ]
-    aligned = []
-    for names, mass in ((tokens, target), (listed, masses)):
-        of: dict[int, float] = dict(zip(names.tolist(), mass[:-1].tolist(), strict=True))
-        part = [of.get(token, 0.0) for token in kept]
-        aligned.append(np.asarray([*part, max(0.0, 1.0 - math.fsum(part))]))
-    return np.asarray(kept, dtype=np.int64), aligned[0], aligned[1]

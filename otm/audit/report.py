@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from otm.audit.exact import ExactAudit
     from otm.audit.log import LogAudit
     from otm.audit.sampled import SampledAudit
-    from otm.audit.sequence import SequenceAudit, SequenceBatteryAudit
+    from otm.audit.sequence import SequenceAudit
+    from otm.audit.sequence_battery import SequenceBatteryAudit
 
 _MOST_ENTRIES = 12
 _HOW = {

@@ -26,7 +26,7 @@ from otm.audit.evidence import (
 )
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import as_pmf, check_real, check_rng
-from otm.problem import Problem
+from otm.problem import Problem, check_problem
 from otm.results import is_member
 from otm.schemes import optimal_acceptance, prepare, run
 from otm.verifiers.base import Verifier
@@ -144,7 +144,7 @@ def audit_sampled(
     >>> audit.verdict, audit.samples < audit.planned
     ('not lossless', True)
     """
-    single = problem.single(purpose="A sampled audit")
+    single = check_problem(problem).single(purpose="A sampled audit")
     check_rng(rng)
     errors = _check_errors(false_alarm, missed)
     smallest = check_real(detect, name="detect", low=_LEAST_DETECT, high=1.0)

@@ -13,21 +13,19 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.candidate import Candidate, CandidateFailure, Failed, as_candidate, outcome_of, read_block
-from otm.audit.collection import Collection
+from otm.audit.candidate import Candidate, Failed, as_candidate, outcome_of, read_block
 from otm.audit.exact import Method, Verdict, laws_of, raise_on_failures, rounding_tolerance
-from otm.audit.shrinking import BUDGET, rational_laws
+from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
 from otm.errors import ShapeMismatch, TooLarge
-from otm.frontiers.taut_string import divergence_term
 from otm.pmf import check_count, check_real
-from otm.sequence.models import LanguageModel, TableModel, next_distribution
+from otm.sequence.models import LanguageModel, next_distribution
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -260,165 +258,3 @@ def _outputs(
             accepted.append(weight * volume * (count or 0))
     raise_on_failures(failures, tolerance, "these models")
     return outputs, math.fsum(tokens), math.fsum(accepted) if counted else None
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class SequenceBatteryAudit(Collection[SequenceAudit]):
-    """The audits of a block verifier on the standard toy models, and the smallest failing one; `str` gives the report.
-
-    Attributes:
-        name: of the candidate.
-        audits: one for each pair of toy models and number of drafts, by label.
-        counterexample: the audit of the smallest models found on which it fails; None if it fails nowhere.
-    """
-
-    def __repr__(self) -> str:
-        return f"SequenceBatteryAudit({self.name!r}, {self.verdict}, {len(self.audits)} pairs of models)"
-
-    def __str__(self) -> str:
-        from otm.audit.report import sequence_battery_report  # noqa: PLC0415 - the report knows the results, not the reverse
-
-        return sequence_battery_report(self)
-
-
-def audit_sequence_battery(
-    candidate: object, *, num_drafts: Sequence[int] = (1, 2), tolerance: float | None = None
-) -> SequenceBatteryAudit:
-    """Audit a block verifier exactly on the standard toy models; the call for whoever has a function and no models.
-
-    Args:
-        candidate: as for `audit_sequence`.
-        num_drafts: the block lengths γ to audit.
-        tolerance: as for `audit_sequence`.
-
-    Returns:
-        SequenceBatteryAudit: the verdict over all, and if one fails a minimal counterexample.
-
-    Raises:
-        As `audit_sequence`.
-
-    Cost: five exact audits per block length with V ≤ 3, and up to 300 small ones for the counterexample.
-
-    >>> audit_sequence_battery(lambda p, q, drafts, uniforms: [drafts[0]], num_drafts=[1]).verdict  # trusts the draft
-    'not lossless'
-    """
-    lengths = [check_count(gamma, name="num_drafts") for gamma in num_drafts]
-    audits = {
-        f"{name}, γ = {gamma}": audit_sequence(candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
-        for gamma in lengths
-        for name, (p, q) in standard_models(gamma).items()
-    }
-    battery = SequenceBatteryAudit(name=next(iter(audits.values())).name, audits=audits, counterexample=None)
-    if battery.verdict != "not lossless":
-        return battery
-    found = shrink_sequence(candidate, num_drafts=lengths, tolerance=tolerance)
-    smallest = min(battery.failed.values(), key=lambda audit: (audit.num_drafts, audit.law.size, -audit.total_variation))
-    return dataclasses.replace(battery, counterexample=smallest if found is None else found)
-
-
-def shrink_sequence(
-    candidate: object, *, num_drafts: Sequence[int] = (1, 2), tolerance: float | None = None, budget: int = BUDGET
-) -> SequenceAudit | None:
-    """Return the audit of the smallest toy models on which a block verifier is not lossless, or None if none is found.
-
-    Tried in order: fewest drafts, then fewest tokens; the same laws at every position, then laws that depend on the position or on
-    the token before; then the denominators of the probabilities.
-
-    Args:
-        candidate, tolerance: as for `audit_sequence`.
-        num_drafts: the block lengths γ to try.
-        budget: how many pairs of models are tried at most.
-
-    Returns:
-        SequenceAudit or None.
-
-    Raises:
-        InvalidParameter: if the candidate is no callable, a length is below 1, or budget < 1.
-
-    Cost: at most `budget` audits on two or three tokens.
-
-    >>> found = shrink_sequence(lambda p, q, drafts, uniforms: [drafts[0]], num_drafts=[1])
-    >>> found.num_drafts, found.total_variation
-    (1, 1.0)
-    """
-    lengths = sorted(check_count(gamma, name="num_drafts") for gamma in num_drafts)
-    for gamma, (p, q) in itertools.islice(_small_models(lengths), check_count(budget, name="budget")):
-        try:
-            audit = audit_sequence(candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
-        except CandidateFailure:
-            continue
-        if audit.verdict == "not lossless":
-            return audit
-    return None
-
-
-def standard_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
-    """Return the standard toy pairs (draft, target), complete for blocks of γ drafts, by name."""
-    swap = ([2 / 3, 1 / 3], [1 / 3, 2 / 3])
-    rows = ([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]], [[0.2, 0.3, 0.5], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]])
-    zeros = ([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]], [[0.0, 0.25, 0.75], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
-
-    def pair(p: Callable[[tuple[int, ...]], Any], q: Callable[[tuple[int, ...]], Any], num_tokens: int) -> Any:
-        return table_model(p, num_tokens, gamma), table_model(q, num_tokens, gamma)
-
-    return {
-        "same at every position": pair(lambda c: swap[0], lambda c: swap[1], 2),
-        "equal models": pair(lambda c: rows[0][_last(c)], lambda c: rows[0][_last(c)], 3),
-        "after the token before": pair(lambda c: rows[0][_last(c)], lambda c: rows[1][_last(c)], 3),
-        "by position": pair(lambda c: rows[0][len(c) % 3], lambda c: rows[1][len(c) % 3], 3),
-        "zeros": pair(lambda c: zeros[0][_last(c)], lambda c: zeros[1][_last(c)], 3),
-    }
-
-
-def _last(context: tuple[int, ...]) -> int:
-    return context[-1] if context else 0
-
-
-def table_model(law: Callable[[tuple[int, ...]], Any], num_tokens: int, depth: int) -> TableModel:
-    """Return a model with `law(context)` after every context of at most `depth` tokens.
-
-    Args:
-        law: the next-token distribution `(V,)` after a context, a tuple of tokens.
-        num_tokens: V.
-        depth: length of the longest context.
-
-    Returns:
-        TableModel.
-
-    Raises:
-        InvalidDistribution: if `law` returns something else.
-
-    Cost: (V^{depth+1} − 1)/(V − 1) calls of `law`.
-
-    >>> table_model(lambda context: [0.5, 0.5], 2, 1).next([1])
-    array([0.5, 0.5])
-    """
-    contexts = [path for length in range(depth + 1) for path in itertools.product(range(num_tokens), repeat=length)]
-    return TableModel({context: law(context) for context in contexts})
-
-
-def _small_models(lengths: Sequence[int]) -> Iterator[tuple[int, tuple[TableModel, TableModel]]]:
-    """Yield (γ, (draft, target)), smallest first."""
-    for gamma, num_tokens in itertools.product(lengths, (2, 3)):
-        laws = [law for d in range(1, 5 if num_tokens == 2 else 4) for law, _ in rational_laws(num_tokens, d)]
-        for p, q in sorted(itertools.product(laws, laws), key=_denominators):
-            same = (table_model(lambda c, law=law: law, num_tokens, gamma) for law in (p, q))  # type: ignore[misc]
-            yield gamma, tuple(same)  # type: ignore[misc]
-        few = [law for d in range(1, 3) for law, _ in rational_laws(num_tokens, d)]
-        if num_tokens == 2:
-            for p0, p1, q0, q1 in itertools.product(few, repeat=4):
-                yield gamma, (_by_position(p0, p1, gamma), _by_position(q0, q1, gamma))
-                yield gamma, (_by_token(p0, p1, gamma), _by_token(q0, q1, gamma))
-
-
-def _denominators(pair: tuple[NDArray[Any], NDArray[Any]]) -> tuple[float, ...]:
-    """Order pairs by their smallest positive probability: the reciprocal of the denominator, near enough."""
-    return tuple(sorted(-float(law[law > 0].min()) for law in pair))[::-1]
-
-
-def _by_position(first: NDArray[Any], later: NDArray[Any], gamma: int) -> TableModel:
-    return table_model(lambda context: later if context else first, 2, gamma)
-
-
-def _by_token(after_zero: NDArray[Any], after_one: NDArray[Any], gamma: int) -> TableModel:
-    return table_model(lambda context: after_one if context and context[-1] else after_zero, 2, gamma)

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from otm.audit.candidate import CandidateFailure
 from otm.audit.exact import ExactAudit, audit_exactly
-from otm.audit.instances import standard_problems
-from otm.drafts import IID, Law, Product
+from otm.audit.instances import one_per_drafter, standard_problems
+from otm.drafts import IID, Law
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import check_count, normalise
 from otm.problem import Problem
@@ -130,8 +130,7 @@ def small_problems(law: Law) -> Iterator[Problem]:
     for k, num_tokens, denominator in sorted(sizes, key=lambda size: (sum(size), size[0] + size[1], size)):
         for draft, target in pairs_with_denominator(num_tokens, denominator):
             try:
-                rows = np.stack([np.roll(draft, i) for i in range(k)]) if isinstance(law, Product) else draft
-                yield Problem(draft=rows, target=target, law=law.with_k(k))
+                yield Problem(draft=one_per_drafter(draft, law.with_k(k)), target=target, law=law.with_k(k))
             except InvalidParameter:  # more drafts than tokens
                 break
 

@@ -21,8 +21,7 @@ from otm._arrays import Array, namespace
 from otm.divergences import kl_divergence
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.errors import Unsupported
-from otm.problem import Problem
+from otm.problem import Problem, require_law
 
 _LOG_4E = math.log2(4 * math.e)
 
@@ -47,11 +46,12 @@ def index_entropy_lower(problem: Problem) -> Array:
     >>> round(index_entropy_lower(otm.Problem(draft=[0.99, 0.01], target=[0.5, 0.5], law=otm.IID(1))), 3)
     2.329
     """
-    if not isinstance(problem.law, IID):
-        raise Unsupported(
-            f"H ≥ D(q‖p) is about an index into a list whose every entry has the draft's law; the problem has {problem.law!r}, and "
-            f"without replacement the inequality is false. Use law=otm.IID({problem.law.k})."
-        )
+    require_law(
+        problem,
+        IID,
+        message="H ≥ D(q‖p) is about an index into a list whose every entry has the draft's law; the problem has {law!r}, and "
+        "without replacement the inequality is false. Use law=otm.IID({law.k}).",
+    )
     return _bits(problem)
 
 
@@ -75,11 +75,13 @@ def index_entropy_upper(problem: Problem) -> Array:
     >>> index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1)))
     4.0
     """
-    if not isinstance(problem.law, IID | WithoutReplacement):
-        raise Unsupported(
-            f"The bound is about the Poisson functional representation, otm.IID(k), and races, otm.WithoutReplacement(k); the "
-            f"problem has {problem.law!r}. Choose one of the two."
-        )
+    require_law(
+        problem,
+        IID,
+        WithoutReplacement,
+        message="The bound is about the Poisson functional representation, otm.IID(k), and races, otm.WithoutReplacement(k); the "
+        "problem has {law!r}. Choose one of the two.",
+    )
     divergence = _bits(problem)
     return divergence + _log2(divergence + 1.0) + 4.0
 
@@ -104,10 +106,9 @@ def greedy_index_entropy_upper(problem: Problem) -> Array:
     >>> round(greedy_index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 4)
     5.2262
     """
-    if not isinstance(problem.law, IID):
-        raise Unsupported(
-            f"Greedy rejection reads an i.i.d. list; the problem has {problem.law!r}. Use law=otm.IID({problem.law.k})."
-        )
+    require_law(
+        problem, IID, message="Greedy rejection reads an i.i.d. list; the problem has {law!r}. Use law=otm.IID({law.k})."
+    )
     divergence = _bits(problem)
     return divergence + _log2(divergence + _LOG_4E) + _LOG_4E
 

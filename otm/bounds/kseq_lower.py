@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, total
 from otm.drafts.iid import IID
-from otm.errors import Unsupported
 from otm.pmf import check_count
-from otm.problem import Problem
+from otm.problem import Problem, require_law
 
 
 def kseq_lower(problem: Problem) -> Array:
@@ -28,9 +27,8 @@ def kseq_lower(problem: Problem) -> Array:
     >>> kseq_lower(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))
     0.75
     """
-    if not isinstance(problem.law, IID):
-        raise Unsupported(f"K-SEQ verifies i.i.d. drafts; the problem has {problem.law!r}. Use law=otm.IID({problem.law.k}).")
-    k = problem.law.k
+    message = "K-SEQ verifies i.i.d. drafts; the problem has {law!r}. Use law=otm.IID({law.k})."
+    k = require_law(problem, IID, message=message).k
     factor = kseq_factor(k)
     return as_scalar_or_array(
         by_rows(lambda p, q: (factor * total(namespace(p, q).minimum(k * p, q)))[None], problem.draft, problem.target)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, total
-from otm.problem import Problem
+from otm.problem import Problem, check_problem
 
 
 def support_limit_upper(problem: Problem) -> Array:
@@ -18,7 +18,7 @@ def support_limit_upper(problem: Problem) -> Array:
         A float, or `(...)` in float64, in [0, 1].
 
     Raises:
-        Nothing: a problem that exists has a limit.
+        InvalidParameter: if this is no problem; every problem has a limit.
 
     Cost: O(V). Reference: SpecTr, Lemma 1.
 
@@ -30,7 +30,7 @@ def support_limit_upper(problem: Problem) -> Array:
         xp = namespace(p, q)
         return total(xp.where(p > 0, q, xp.zeros_like(q)))[None]
 
-    draft = problem.draft
+    draft = check_problem(problem).draft
     if draft.ndim > problem.target.ndim:  # different drafters: what any of them can produce
         draft = namespace(draft).max(draft, axis=-2)
     return as_scalar_or_array(by_rows(covered, draft, problem.target)[0])

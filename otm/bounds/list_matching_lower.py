@@ -5,8 +5,7 @@ from __future__ import annotations
 from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, quiet, total
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.errors import Unsupported
-from otm.problem import Problem
+from otm.problem import Problem, require_law
 
 
 def list_matching_lower(problem: Problem) -> Array:
@@ -31,12 +30,14 @@ def list_matching_lower(problem: Problem) -> Array:
     >>> list_matching_lower(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(3)))
     0.75
     """
-    if not isinstance(problem.law, IID | WithoutReplacement):
-        raise Unsupported(
-            f"The list matching bound is about races, with IID(k) or WithoutReplacement(k) drafts; the problem has "
-            f"{problem.law!r}. Use otm.optimal_acceptance, which is exact for every law."
-        )
-    k = problem.law.k
+    law = require_law(
+        problem,
+        IID,
+        WithoutReplacement,
+        message="The list matching bound is about races, with IID(k) or WithoutReplacement(k) drafts; the problem has "
+        "{law!r}. Use otm.optimal_acceptance, which is exact for every law.",
+    )
+    k = law.k
     return as_scalar_or_array(by_rows(lambda p, q: _list_matching(p, q, k)[None], problem.draft, problem.target)[0])
 
 

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, quiet, total
 from otm._races import matching_probabilities
-from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
-from otm.problem import Problem
+from otm.problem import Problem, require_law
 
 
 def poisson_matching_lower(problem: Problem) -> Array:
@@ -81,13 +80,14 @@ def poisson_representation_lower(problem: Problem) -> Array:
 
 
 def _number_of_arrivals(problem: Problem, name: str) -> int:
-    law: Law = problem.law
-    if isinstance(law, WithoutReplacement) or (isinstance(law, IID) and law.k == 1):
-        return law.k
-    raise Unsupported(
-        f"{name} is about the first arrivals of one draft race, WithoutReplacement(k) or IID(1); the problem has {law!r}. "
-        f"Use otm.list_matching_lower for IID(k), or law=otm.WithoutReplacement({law.k})."
+    message = (
+        f"{name} is about the first arrivals of one draft race, WithoutReplacement(k) or IID(1); the problem has {{law!r}}. "
+        "Use otm.list_matching_lower for IID(k), or law=otm.WithoutReplacement({law.k})."
     )
+    law = require_law(problem, IID, WithoutReplacement, message=message)
+    if isinstance(law, IID) and law.k > 1:
+        raise Unsupported(message.format(law=law))
+    return law.k
 
 
 def _matching(draft: Array, target: Array, k: int) -> Array:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from otm.drafts.base import collapse, enumerate_drafts
 from otm.drafts.iid import IID
-from otm.errors import InvalidParameter, Unsupported
-from otm.problem import Problem
+from otm.errors import InvalidParameter
+from otm.problem import Problem, require_law
 
 
 def spectr_upper(problem: Problem, *, subset: object) -> float:
@@ -93,9 +93,10 @@ def as_mask(subset: object, num_tokens: int) -> NDArray[np.bool_]:
 
 
 def _iid(problem: Problem) -> Problem:
-    if not isinstance(problem.law, IID):
-        raise Unsupported(
-            f"Theorem 1 of SpecTr is stated for i.i.d. drafts; the problem has {problem.law!r}. Use otm.optimal_acceptance, "
-            "which is exact for every law."
-        )
+    require_law(
+        problem,
+        IID,
+        message="Theorem 1 of SpecTr is stated for i.i.d. drafts; the problem has {law!r}. Use otm.optimal_acceptance, "
+        "which is exact for every law.",
+    )
     return problem.single(purpose="Theorem 1's bound")

@@ -1,6 +1,6 @@
 """Draft laws, one per file, and their registry."""
 
-from otm.drafts.base import Law
+from otm.drafts.base import Law, has_one_drafter
 from otm.drafts.deterministic import Deterministic
 from otm.drafts.greedy import Greedy
 from otm.drafts.iid import IID
@@ -10,4 +10,17 @@ from otm.drafts.without_replacement import WithoutReplacement
 LAWS: tuple[type[Law], ...] = (IID, WithoutReplacement, Greedy, Deterministic, Product)
 """Every draft law class; `compare` and the contract tests walk this list."""
 
-__all__ = ["IID", "LAWS", "Deterministic", "Greedy", "Law", "Product", "WithoutReplacement"]
+SINGLE_DRAFTER_LAWS: tuple[type[Law], ...] = tuple(law for law in LAWS if has_one_drafter(law(1)))
+"""Those of `LAWS` that need one draft distribution only, not one for each draft: what can be asked of any pair of models."""
+
+__all__ = [
+    "IID",
+    "LAWS",
+    "SINGLE_DRAFTER_LAWS",
+    "Deterministic",
+    "Greedy",
+    "Law",
+    "Product",
+    "WithoutReplacement",
+    "has_one_drafter",
+]

@@ -28,7 +28,11 @@ MAX_SEQUENCES = 4_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Law(abc.ABC):
-    """How k drafts are drawn; hashable and free of arrays, which stay in `Problem.draft`."""
+    """How k drafts are drawn; hashable and free of arrays, which stay in `Problem.draft`.
+
+    Raises:
+        InvalidParameter: unless k is an integer ≥ 1.
+    """
 
     k: int
 
@@ -38,6 +42,15 @@ class Law(abc.ABC):
     def with_k(self, k: int) -> Self:
         """Return the same law with another number of drafts."""
         return dataclasses.replace(self, k=check_count(k, name="k"))
+
+    @abc.abstractmethod
+    def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
+        """Return the shape of `Problem.draft` without leading axes: `(V,)`, or `(k, V)` where every draft has its own drafter."""
+
+    @property
+    @abc.abstractmethod
+    def least_token(self) -> int:
+        """The smallest entry of a row of drafts: 0, or −1 (`PAD`) where there may be fewer than k tokens to draft."""
 
     @abc.abstractmethod
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
@@ -97,6 +110,11 @@ class SetTable:
         table = np.zeros((len(self.tokens), num_tokens + 1), dtype=bool)
         np.put_along_axis(table, self.tokens, True, axis=1)  # −1 writes into the extra last column
         return table[:, :num_tokens]
+
+
+def has_one_drafter(law: Law) -> bool:
+    """Return whether all drafts come from one distribution `(V,)`, not each from a distribution of its own."""
+    return len(law.draft_shape(1)) == 1
 
 
 def all_sequences(num_tokens: int, k: int) -> NDArray[np.int64]:

@@ -35,6 +35,15 @@ class Deterministic(Law):
     0.5
     """
 
+    def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
+        """Return `(V,)`: one drafter."""
+        return (num_tokens,)
+
+    @property
+    def least_token(self) -> int:
+        """−1: with fewer than k tokens of positive mass the row is padded; one token always has mass."""
+        return PAD if self.k > 1 else 0
+
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft and target `(..., V)`; k ≤ V."""
         check_enough_tokens(self.k, int(draft.shape[-1]))

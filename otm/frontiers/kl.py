@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import quiet
+from otm.divergences import divergence_term
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.errors import TooLarge, Unsupported
-from otm.frontiers.taut_string import Hull, divergence_term, string_law, upper_hull
+from otm.errors import TooLarge
+from otm.frontiers.taut_string import Hull, string_law, upper_hull
 from otm.pmf import check_real
-from otm.problem import Problem
-
-if TYPE_CHECKING:
-    import cvxpy as cp  # takes a second to load: not before a program is asked for
+from otm.problem import Problem, require_law
 
 MAX_PREFIXES = 4096
 """Largest number of tokens for the cone program, and for laws whose prefix masses are computed one by one."""
@@ -91,13 +89,13 @@ class KlProgram:
         constraints: a ≤ 1 + π(T) − b(T) on prefixes T, Σπ = 1, Σ q log(q/π) ≤ D.
     """
 
-    law: cp.Expression
-    acceptance: cp.Variable
-    constraints: tuple[cp.Constraint, ...]
+    law: Any
+    acceptance: Any
+    constraints: tuple[Any, ...]
 
-    def problem(self, *extra: cp.Constraint) -> cp.Problem:
+    def problem(self, *extra: Any) -> Any:
         """Return the maximisation of the acceptance under these and any extra constraints."""
-        import cvxpy as cp  # noqa: PLC0415
+        import cvxpy as cp  # noqa: PLC0415  # takes a second to load: not before a program is asked for
 
         return cp.Problem(cp.Maximize(self.acceptance), [*self.constraints, *extra])
 
@@ -243,11 +241,13 @@ def _iid_rises(p: NDArray[np.float64], k: int) -> NDArray[np.float64]:
 
 
 def _supported(problem: Problem, name: str) -> Problem:
-    if not isinstance(problem.law, IID | WithoutReplacement):
-        raise Unsupported(
-            f"{name} needs a law whose decisive cuts are prefixes in the order of q/p, IID(k) or WithoutReplacement(k); the "
-            f"problem has {problem.law!r}. Use otm.tv_frontier, which holds for every law."
-        )
+    require_law(
+        problem,
+        IID,
+        WithoutReplacement,
+        message=f"{name} needs a law whose decisive cuts are prefixes in the order of q/p, IID(k) or WithoutReplacement(k); the "
+        "problem has {law!r}. Use otm.tv_frontier, which holds for every law.",
+    )
     return problem.single(purpose=name)
 
 

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import quiet
+from otm.divergences import divergence_term
 
 _HALVINGS = 100  # ten geometric ones from 1e-300, then one per bit
 _LEAST = 1e-300
@@ -129,27 +130,6 @@ def _tangent_data(
     with quiet():
         height = sign * (sum_b[:-1] - np.where(sum_q[:-1] > 0, sum_q[:-1] * (b / q), 0.0))
     return sum_q, sum_b, np.maximum.accumulate(np.maximum(height, 0.0))
-
-
-def divergence_term(q: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return q log(q/m) − q + m ≥ 0; m where q = 0, ∞ where m = 0 < q.
-
-    With d = (m − q)/q it is q (d − log(1 + d)), whose two terms cancel for small d: there the series d²/2 − d³/3 + … is summed; at
-    |d| < 0.1 eighteen terms leave 1e-17.
-    """
-    with quiet():
-        d = (mass - q) / q
-        # A budget of a few nats can leave a token 1e-100 of its mass, where 1 + d rounds to 0.
-        logarithm = np.where(d > -0.5, np.log1p(np.maximum(d, -0.5)), np.log(mass) - np.log(q))
-        plain = np.where(q > 0, q * (d - logarithm), mass)
-    small = np.abs(d) < 0.1
-    if bool(np.any(small)):
-        near = np.where(small, d, 0.0)
-        series = np.zeros_like(near)
-        for power in range(19, 1, -1):
-            series = (1.0 if power % 2 == 0 else -1.0) / power + near * series
-        plain = np.where(small, q * near * near * series, plain)
-    return np.asarray(plain)
 
 
 def upper_hull(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otm._arrays import Array, as_scalar_or_array, namespace
 from otm.pmf import check_real
-from otm.problem import Problem
+from otm.problem import Problem, check_problem
 
 
 def tv_frontier(problem: Problem, *, tv: float) -> Array:
@@ -28,6 +28,7 @@ def tv_frontier(problem: Problem, *, tv: float) -> Array:
     >>> tv_frontier(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)), tv=0.125)
     0.875
     """
+    law = check_problem(problem).law
     distance = check_real(tv, name="tv", low=0.0, high=1.0)
-    best = problem.law.optimal_values(problem.draft, problem.target, [problem.law.k])[0]
+    best = law.optimal_values(problem.draft, problem.target, [law.k])[0]
     return as_scalar_or_array(namespace(best).clip(best + distance, None, 1.0))

@@ -36,7 +36,7 @@ from otm._arrays import Array, as_scalar_or_array, gather, namespace, quiet, run
 from otm.errors import InvalidParameter, SolverFailure, Unsupported
 from otm.optimum.bins import bin_tokens
 from otm.optimum.scores import Scores, TokenScores, scores_of_tokens
-from otm.problem import Problem
+from otm.problem import Problem, check_problem
 from otm.verifiers.base import Verifier, require_support
 from otm.verifiers.optimal import Optimal
 
@@ -70,7 +70,7 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
     >>> rule.lower, rule.select(np.array([[0, 1], [1, 1]]), np.array([[0.3, 0.3], [0.5, 0.1]]))
     (array([0.9375, 1.    ]), array([1, 1]))
     """
-    require_support(verifier, problem.law)
+    require_support(verifier, check_problem(problem).law)
     if not isinstance(verifier, Optimal) or verifier.bins is None:
         raise Unsupported(
             f"prepare_batch prepares the binned optimal verifier; got {verifier!r}. "

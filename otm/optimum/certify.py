@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.drafts.base import SetTable, collapse, enumerate_drafts
-from otm.problem import Problem
+from otm.problem import Problem, check_problem
 from otm.results import Optimum
 
 _UNIT_ROUNDOFF = 2.0**-53
@@ -93,7 +93,7 @@ def certify_exactly(problem: Problem, solved: Optimum) -> tuple[Fraction, Fracti
     >>> certify_exactly(problem, otm.optimum(problem))
     (Fraction(15, 16), Fraction(15, 16))
     """
-    single = problem.single(purpose="An exact certificate")
+    single = check_problem(problem).single(purpose="An exact certificate")
     draft, target = exact_masses(single.draft), exact_masses(single.target)
     sets = collapse(enumerate_drafts(single.law, draft))
     entries = solved.flow.tocoo()

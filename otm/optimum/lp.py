@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from otm.drafts.base import PAD, DraftTable, SetTable, collapse, enumerate_drafts, readable
 from otm.errors import InvalidParameter, SolverFailure, TooLarge
 from otm.optimum.certify import certify
-from otm.problem import Problem
+from otm.problem import Problem, check_problem
 from otm.results import Optimum
 
 Method = Literal["sets", "sequences"]
@@ -69,9 +69,7 @@ def optimum(problem: Problem, *, method: Method = "sets") -> Optimum:
     >>> round(optimum(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))).value, 12)
     0.9375
     """
-    if not isinstance(problem, Problem):
-        raise InvalidParameter(f"A problem must be an otm.Problem; got {problem!r}. Build one from draft=, target= and law=.")
-    single = problem.single(purpose="otm.optimum")
+    single = check_problem(problem).single(purpose="otm.optimum")
     if not isinstance(method, str) or method not in ("sets", "sequences"):
         raise InvalidParameter(f"method must be 'sets' or 'sequences'; got {method!r}. Choose one.")
     size = single.law.num_sequences(single.num_tokens) * (single.num_tokens if method == "sequences" else 1)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm.drafts.base import enumerate_drafts, readable
 from otm.errors import TooLarge
-from otm.problem import Problem
-
-if TYPE_CHECKING:
-    import cvxpy as cp  # takes a second to load: not before a program is asked for
+from otm.problem import Problem, check_problem
 
 MAX_ENTRIES = 1_000_000
 
@@ -30,15 +27,15 @@ class TransportProgram:
         member: `(n, V)` the table 1{y ∈ S(x)}.
     """
 
-    plan: cp.Variable
-    acceptance: cp.Expression
-    constraints: tuple[cp.Constraint, ...]
+    plan: Any
+    acceptance: Any
+    constraints: tuple[Any, ...]
     drafts: NDArray[np.int64]
     member: NDArray[np.bool_]
 
-    def problem(self, *extra: cp.Constraint) -> cp.Problem:
+    def problem(self, *extra: Any) -> Any:
         """Return the maximisation of the acceptance under the marginals and any extra constraints."""
-        import cvxpy as cp  # noqa: PLC0415
+        import cvxpy as cp  # noqa: PLC0415  # takes a second to load: not before a program is asked for
 
         return cp.Problem(cp.Maximize(self.acceptance), [*self.constraints, *extra])
 
@@ -69,7 +66,7 @@ def optimum_program(problem: Problem) -> TransportProgram:
     """
     import cvxpy as cp  # noqa: PLC0415
 
-    single = problem.single(purpose="otm.optimum_program")
+    single = check_problem(problem).single(purpose="otm.optimum_program")
     entries = single.law.num_sequences(single.num_tokens) * single.num_tokens
     if entries > MAX_ENTRIES:
         raise TooLarge(

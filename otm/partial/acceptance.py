@@ -23,7 +23,7 @@ from otm.partial.pair import PartialPair
 from otm.pmf import check_real
 from otm.problem import Problem
 from otm.schemes import check_ks
-from otm.verifiers.kseq import KSeq, kseq_curve
+from otm.verifiers.kseq import KSeq
 
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -110,7 +110,7 @@ def partial_kseq(pair: PartialPair, *, k: Sequence[int], gamma: float | None = N
         ends = []
         for completion in _extremes(pair):
             draft, target = _rows(completion)
-            ends.append(kseq_curve(KSeq(), Problem(draft=draft, target=target, law=IID(1)), ks, "rule"))
+            ends.append(KSeq().curve(Problem(draft=draft, target=target, law=IID(1)), ks, "rule"))
         return _interval(pair, ends, 2.0 * _slack(pair, ks))
     factor = check_real(gamma, name="gamma", low=1.0)
     highest = float(np.max(partial_gamma_star(pair, k=ks).upper))

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from otm._arrays import to_numpy
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge, Unsupported
 from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, from_sequence
-from otm.problem import Problem
+from otm.problem import Problem, check_problem
 from otm.schemes import acceptance_curve
 from otm.verifiers import Naive, NaiveTree, Race, RecursiveRejection, Verifier
 from otm.verifiers.base import require_support
@@ -104,17 +104,28 @@ def entropy_bits(mass: ArrayLike) -> float:
     """Return the entropy −Σ m log₂ m of masses `(n,)`, in bits; masses of zero count nothing.
 
     Args:
-        mass: non-negative numbers `(n,)`; not validated, and not normalised.
+        mass: finite non-negative numbers `(n,)`; not normalised.
 
     Returns:
         Bits.
+
+    Raises:
+        InvalidDistribution: on anything but one axis of finite, non-negative numbers.
 
     Cost: O(n).
 
     >>> entropy_bits([0.5, 0.25, 0.25])
     1.5
     """
-    array = np.asarray(mass, dtype=np.float64)
+    raw = np.asarray(from_sequence(mass, "mass"))
+    if raw.ndim != 1 or raw.dtype.kind not in "iuf":
+        raise InvalidDistribution(
+            f"mass must hold one row of numbers, (n,); got {raw.dtype} of shape {raw.shape}. Pass the rows one by one."
+        )
+    array = raw.astype(np.float64)
+    wrong = array[~(np.isfinite(array) & (array >= 0))]
+    if wrong.size:
+        raise InvalidDistribution(f"mass must hold finite numbers ≥ 0; it holds {wrong[0]}. Check how it was measured.")
     positive = array[array > 0]
     return math.fsum(-positive * np.log2(positive)) + 0.0
 
@@ -145,7 +156,7 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> NDArray[np.float6
     >>> acceptance_vector(otm.RecursiveRejection(), problem).round(12).tolist()
     [0.2, 0.8]
     """
-    require_support(verifier, problem.law)
+    require_support(verifier, check_problem(problem).law)
     k = problem.law.k
     if k > 1 and not isinstance(verifier, NESTED):
         raise Unsupported(

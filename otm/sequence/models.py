@@ -237,6 +237,9 @@ class Absorbing:
         eos: the end-of-sequence token.
         start: contexts are searched for `eos` from here on, so that a prompt may contain it.
 
+    Raises:
+        InvalidParameter: if `eos` is no token of the model's, or `start` no integer ≥ 0.
+
     >>> Absorbing(ZerothOrder([0.5, 0.5]), eos=1).next([0, 1, 1])
     array([0., 1.])
     """
@@ -246,9 +249,11 @@ class Absorbing:
     start: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.eos < self.num_tokens:
+        check_count(self.start, name="start", minimum=0)
+        whole = isinstance(self.eos, int | np.integer) and not isinstance(self.eos, bool)
+        if not whole or not 0 <= self.eos < self.num_tokens:
             raise InvalidParameter(
-                f"eos must be a token in [0, {self.num_tokens}); got {self.eos}. Pass eos=None for a text that does not end."
+                f"eos must be a token in [0, {self.num_tokens}); got {self.eos!r}. Pass eos=None for a text that does not end."
             )
 
     @property

@@ -122,11 +122,19 @@ def chain_acceptance(positions: PositionAcceptance) -> PathAcceptance:
     Returns:
         A function of the rank path: s_i/s_{i−1} for the chain's i-th vertex, 0 for every other vertex.
 
+    Raises:
+        InvalidParameter: if `positions` is no `PositionAcceptance`.
+
     Cost: O(L) once, O(depth) per path.
 
     >>> chain_acceptance(PositionAcceptance([0.8, 0.6]))((0, 0)).__round__(6)
     0.75
     """
+    if not isinstance(positions, PositionAcceptance):
+        raise InvalidParameter(
+            f"positions must be an otm.sequence.PositionAcceptance; got {positions!r}. Build one from survivals, or call "
+            "positions_from_conditional."
+        )
     steps = positions.conditional.tolist()
     return lambda path: steps[len(path) - 1] if len(path) <= len(steps) and not any(path) else 0.0
 

@@ -251,11 +251,18 @@ def level_order(shape: TreeShape) -> TreeShape:
     Returns:
         TreeShape: the same ordered tree.
 
+    Raises:
+        InvalidParameter: if `shape` is no `TreeShape`.
+
     Cost: O(n log n).
 
     >>> level_order(TreeShape([0, 1, 0])).parents.tolist()
     [0, 0, 1]
     """
+    if not isinstance(shape, TreeShape):
+        raise InvalidParameter(
+            f"shape must be an otm.sequence.TreeShape; got {shape!r}. Build one from parents: TreeShape([0, 1]) is a chain of two."
+        )
     children, first = shape._by_parent.tolist(), shape._first_child.tolist()
     order = [0]
     for vertex in order:  # grows while it is read: a breadth-first search

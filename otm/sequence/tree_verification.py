@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm.drafts.base import Law
-from otm.drafts.product import Product
+from otm.drafts.base import Law, has_one_drafter
 from otm.errors import Unsupported
 from otm.sequence.decoder import require_drafts
 from otm.sequence.shape import TreeShape
@@ -27,7 +26,7 @@ class TreeVerification(VertexDecoder):
 
     Raises:
         InvalidParameter: on an empty tree; when drafting, if a vertex has more children than the law can give.
-        Unsupported: for `Product`, whose drafters are several models.
+        Unsupported: for laws of different drafters (`Product`), which are several models.
 
     Cost: one draft call per level, one target call, one preparation of the verifier per visited vertex.
     Reference: SpecInfer [Miao et al. 2024]; losslessness: docs/theory.md, "Trees".
@@ -46,7 +45,7 @@ class TreeVerification(VertexDecoder):
     def __post_init__(self) -> None:
         require_drafts(self.tree)
         require_verifier(self.verifier)
-        if isinstance(self.drafts, Product):
+        if not has_one_drafter(self.drafts):
             raise Unsupported(f"A tree is drafted by one model; {self.drafts!r} draws from several. Choose otm.IID(1), say.")
 
     @property

@@ -1,6 +1,6 @@
 """Verifiers, one per file, and their registry."""
 
-from otm.verifiers.base import Conditional, Rule, Shared, Verifier
+from otm.verifiers.base import Conditional, CurvedVerifier, Rule, Shared, Verifier
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.greedy_optimal import GreedyOptimal
 from otm.verifiers.kseq import KSeq
@@ -40,9 +40,18 @@ VERIFIERS: tuple[type[Verifier], ...] = (
 )
 """Every verifier class; `compare` and the contract tests walk this list."""
 
+PLANS: tuple[type[Verifier], ...] = (SelectThenReject, Otm)
+"""Those of `VERIFIERS` whose rule is a plan over the enumerated drafts, by default a linear program's: their value is the optimum.
+
+Beyond the enumeration they have no rule, hence neither a value nor a sample. The plan is one of many of the same value, which is
+accurate to the program's certified gap.
+"""
+
 __all__ = [
+    "PLANS",
     "VERIFIERS",
     "Conditional",
+    "CurvedVerifier",
     "Fuzzy",
     "GreedyOptimal",
     "KSeq",

@@ -10,7 +10,7 @@ path depends on the path only through θ, the whole stage only through (θ, R), 
 tokens in the order of q/p a stage is a search in running sums: O(log V) per path.
 
 The exact acceptance needs every ordered path of k − 1 drafts, V!/(V − k + 1)! of them: k = 2 at any vocabulary, k = 8 at V = 12.
-Beyond, `rao_blackwell_acceptance` samples paths of rejected drafts and integrates everything else.
+Beyond, `otm.rao_blackwell_acceptance` samples paths of rejected drafts and integrates everything else.
 """
 
 from __future__ import annotations
@@ -24,16 +24,13 @@ from numpy.typing import NDArray
 
 from otm._arrays import inverse_cdf, quiet
 from otm.drafts.base import PAD
-from otm.drafts.without_replacement import Remaining, WithoutReplacement
-from otm.errors import InvalidParameter, TooLarge, Unsupported
-from otm.pmf import check_count, check_real
+from otm.drafts.without_replacement import Remaining
+from otm.errors import TooLarge
 from otm.problem import Problem
-from otm.results import Estimate
 from otm.verifiers.base import Conditional, first_accepted
 
 MAX_PATHS = 10_000_000
 _ELEMENTS_AT_ONCE = 1 << 20
-_RESOLVED = 1e-8  # running sums err by 1e-16: tokens of a rejected mass above this are told apart to eight digits
 
 _Floats = NDArray[np.float64]
 
@@ -276,90 +273,3 @@ class _Paths:
                 _Paths(np.column_stack([self.taken[parent], column]), theta[parent], mass[parent], weight[row, column])
             )
         return [piece for piece in pieces if len(piece.weight)]
-
-
-def rao_blackwell_acceptance(problem: Problem, *, samples: int, rng: np.random.Generator, confidence: float = 0.95) -> Estimate:
-    """Estimate the acceptance of recursive rejection without replacement from sampled paths, with a guaranteed interval.
-
-    Paths are drawn as they are given that every draft on them is rejected, and each stage counts with its exact rejection
-    probability: the sample is B = Π_i G(θ_i)/G(θ_{i−1}), whose mean is 1 − α. The first factor is TV(p, q) on every path, the last
-    draft need not be drawn, and what varies is only how the later factors depend on the earlier drafts: a variance far below that
-    of counting accepted outputs. The interval is an empirical Bernstein bound on B/TV in [0, 1], valid for every sample size:
-    mean ± (√(2v·ln(4/δ)/n) + 7 ln(4/δ)/(3(n − 1))), v the sample variance, δ = 1 − confidence.
-
-    Args:
-        problem: one pair of distributions `(V,)` with a `WithoutReplacement` law.
-        samples: number of sampled paths n ≥ 2.
-        rng: the source of randomness.
-        confidence: coverage of the interval, in (0, 1).
-
-    Returns:
-        Estimate(mean, low, high, ...).
-
-    Raises:
-        Unsupported: for another law.
-        InvalidParameter: if `samples` or `confidence` is out of range.
-        ShapeMismatch: if the problem has leading axes.
-
-    Cost: O(samples · k log V). Reference: Maurer & Pontil 2009, Theorem 4 (both sides at δ/2).
-
-    >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.WithoutReplacement(2))
-    >>> found = rao_blackwell_acceptance(problem, samples=2000, rng=np.random.default_rng(0))
-    >>> found.low < otm.acceptance(otm.RecursiveRejection(), problem) < found.high
-    True
-    """
-    if not isinstance(problem.law, WithoutReplacement):
-        raise Unsupported(
-            f"rao_blackwell_acceptance is about drafts without replacement; the problem has {problem.law!r}. "
-            f"Choose law=otm.WithoutReplacement({problem.law.k}), or otm.acceptance, which is exact for i.i.d. drafts."
-        )
-    count = check_count(samples, name="samples", minimum=2)
-    level = check_real(confidence, name="confidence", low=0.0, high=1.0, open_low=True)
-    if level == 1.0:
-        raise InvalidParameter("confidence must be below 1: an interval that is never wrong is [0, 1]. Pass 0.95, say.")
-    rule = RecursiveRejectionWithoutReplacementRule.of(problem.single(purpose="otm.rao_blackwell_acceptance"))
-    step = max(1, _ELEMENTS_AT_ONCE // problem.law.k)
-    values = np.concatenate([_rejected_on_paths(rule, min(step, count - start), rng) for start in range(0, count, step)])
-    # Every sample lies in [0, TV]: the first stage rejects with probability TV = Σ (q − p)₊ whatever is drafted.
-    widest = float(rule.residuals.mass(np.ones(1))[0])
-    log_term = math.log(4.0 / (1.0 - level))
-    reach = math.sqrt(2.0 * float(values.var(ddof=1)) * log_term / count) + widest * 7.0 * log_term / (3.0 * (count - 1))
-    mean = 1.0 - float(values.mean())
-    return Estimate(
-        mean=mean,
-        low=max(0.0, mean - reach),
-        high=min(1.0, mean + reach),
-        samples=count,
-        confidence=level,
-        by="membership",
-    )
-
-
-def _rejected_on_paths(rule: RecursiveRejectionWithoutReplacementRule, size: int, rng: np.random.Generator) -> _Floats:
-    """Return unbiased samples `(size,)` in [0, 1] of the probability that every draft is rejected.
-
-    A stage multiplies by its exact rejection probability and draws the next draft as it is given that it was rejected. Where the
-    mass left is too small for running sums to tell its tokens apart, the stage draws from what is left and multiplies by the
-    probability of rejecting that draft instead: the same mean.
-    """
-    k = min(rule.problem.law.k, rule.remaining.size)
-    drafts = np.empty((size, 0), dtype=np.int64)
-    theta, mass = np.zeros(size), np.full(size, rule.residuals.mass(np.zeros(1))[0])
-    product = np.ones(size)
-    for stage in range(k):
-        taken = rule.position[drafts]
-        left = rule.remaining.mass(taken)
-        after = rule.residuals.next(theta, mass, left)
-        mass_after = rule.residuals.mass(after)
-        rejected = np.minimum(1.0, np.divide(mass_after, mass, out=np.zeros_like(mass), where=mass > 0))
-        if stage == k - 1:
-            return np.asarray(product * rejected)
-        resolved = left * rejected > _RESOLVED
-        plain = rule.remaining.tokens[rule.remaining.draw(taken, rng.random(size))]
-        token = np.where(resolved, rule.residuals.draw_rejected(theta, after, drafts, rng.random(size)), plain)
-        with quiet():
-            scale = np.where(left > 0, mass / left, 0.0)
-        product = product * np.where(resolved, rejected, 1.0 - rule.residuals.keep(token, theta, scale))
-        drafts = np.column_stack([drafts, token])
-        theta, mass = after, mass_after
-    return product

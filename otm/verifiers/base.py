@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array
-from otm.drafts.base import PAD, Law, enumerate_drafts
-from otm.drafts.iid import IID
-from otm.drafts.product import Product
+from otm.drafts.base import Law, enumerate_drafts
 from otm.errors import InvalidParameter, Unsupported
 from otm.problem import Problem
 from otm.results import Coupling, Definition
@@ -46,6 +45,19 @@ class Verifier(abc.ABC):
     @abc.abstractmethod
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the exact acceptance, `(...)` in float64, of the problem's array kind."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CurvedVerifier(Verifier):
+    """A verifier whose acceptances for several numbers of drafts share work, one sort or one recursion, whatever k is asked."""
+
+    @abc.abstractmethod
+    def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
+        """Return the exact acceptance for each k of `ks`, `(len(ks), ...)` in float64, of the problem's array kind."""
+
+    def acceptance(self, problem: Problem, by: Definition) -> Array:
+        """Return the curve's one value at the problem's own k."""
+        return self.curve(problem, [problem.law.k], by)[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -140,8 +152,7 @@ def check_drafts(drafts: object, problem: Problem) -> NDArray[np.int64]:
             f"drafts must be integer tokens of shape (k,) or (n, k) with k = {problem.law.k}; got {array.dtype} of shape "
             f"{array.shape}. Pass one token per draft."
         )
-    # Independent drafts never run out; other laws mark "no draft" where fewer than k tokens can be drawn.
-    smallest = 0 if isinstance(problem.law, IID | Product) else PAD
+    smallest = problem.law.least_token
     if array.size and (array.min() < smallest or array.max() >= problem.num_tokens):
         raise InvalidParameter(
             f"Drafted tokens must lie in [0, {problem.num_tokens}){'' if smallest == 0 else ', or be −1 for no draft'}; got "

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from otm._arrays import Array, by_rows, clip, gather, inverse_cdf, namespace, quiet, running_sum, total
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
-from otm.errors import InvalidParameter, Unsupported
+from otm.errors import InvalidParameter
 from otm.optimum.cut import descending_ratio_order
 from otm.pmf import check_real
-from otm.problem import Problem
+from otm.problem import Problem, require_law
 from otm.results import Definition
-from otm.verifiers.base import Conditional, Verifier, first_accepted
+from otm.verifiers.base import Conditional, CurvedVerifier, first_accepted
 
 _NEWTON_STEPS = 16
 _FANOUT = 16
@@ -39,7 +39,7 @@ _SETTLED = 2.0**-52
 
 
 @dataclasses.dataclass(frozen=True)
-class KSeq(Verifier):
+class KSeq(CurvedVerifier):
     """Sequential selection among k i.i.d. drafts with division factor γ.
 
     Rule acceptance 1 − (1 − β(γ))^k, β(γ) = Σ min(p, q/γ). By membership a residual draw may also hit a draft:
@@ -90,9 +90,17 @@ class KSeq(Verifier):
         normalised = residual / mass if mass > 0 else q
         return KSeqRule(problem=problem, gamma=gamma, keep=keep, residual=normalised)
 
-    def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Evaluate the closed form, batched."""
-        return kseq_curve(self, problem, [problem.law.k], by)[0]
+    def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
+        """Evaluate the closed form, batched; at γ* one sort serves every k."""
+        if self.gamma is None:
+            # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
+            return by_rows(lambda p, q: _accept_each(_solve_gamma(p, q, ks)[1], ks), problem.draft, problem.target)
+        gamma = self.gamma
+        pieces = []
+        for k in ks:
+            _gamma(self, problem.with_law(problem.law.with_k(k)))
+            pieces.append(by_rows(lambda p, q, k=k: _closed_form(p, q, gamma, k, by)[None], problem.draft, problem.target)[0])
+        return namespace(*pieces).stack(pieces, axis=0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -147,35 +155,21 @@ def gamma_star(problem: Problem) -> Array:
     >>> round(float(gamma_star(problem)), 12)  # r (1 − (1 − 1/r)^k) with r = 2
     1.5
     """
-    return gamma_star_curve(problem, [problem.law.k])[0]
+    return gamma_star_curve(problem, [_iid(problem).k])[0]
+
+
+def _iid(problem: object) -> Law:
+    return require_law(
+        problem,
+        IID,
+        message="K-SEQ's division factor is defined for i.i.d. drafts; the problem has {law!r}. Use law=otm.IID({law.k}).",
+    )
 
 
 def gamma_star_curve(problem: Problem, ks: Sequence[int]) -> Array:
     """Return γ* for each k, shape `(len(ks), ...)`, from one sort (see `gamma_star`)."""
-    if not isinstance(problem.law, IID):
-        raise Unsupported(
-            f"K-SEQ's division factor is defined for i.i.d. drafts; the problem has {problem.law!r}. "
-            f"Use law=otm.IID({problem.law.k})."
-        )
+    _iid(problem)
     return by_rows(lambda p, q: _solve_gamma(p, q, ks)[0], problem.draft, problem.target)
-
-
-def kseq_curve(verifier: KSeq, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
-    """Return the acceptance of K-SEQ for each k, shape `(len(ks), ...)`; at γ* one sort serves every k.
-
-    Cost: O(V log V + V·len(ks)·[membership at a given γ]).
-    """
-    if verifier.gamma is None:
-        # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
-        return by_rows(lambda p, q: _accept_each(_solve_gamma(p, q, ks)[1], ks), problem.draft, problem.target)
-    pieces = []
-    for k in ks:
-        gamma = float(verifier.gamma)
-        _gamma(verifier, problem.with_law(problem.law.with_k(k)))
-        pieces.append(
-            by_rows(lambda p, q, k=k, gamma=gamma: _closed_form(p, q, gamma, k, by)[None], problem.draft, problem.target)[0]
-        )
-    return namespace(*pieces).stack(pieces, axis=0)
 
 
 def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
@@ -347,13 +341,15 @@ def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: 
         value = gamma * inside + outside - _accept(beta, k)
         left, right = xp.where(value < 0, gamma, left), xp.where(value < 0, right, gamma)
         middle = 0.5 * (left + right)
+        # p_acc(γ) lies between p_acc(γ*) and γβ(γ) = p_acc(γ) + value: it is that close.
+        settled = settled | (xp.abs(value) <= _SETTLED)
         if step < _NEWTON_STEPS:
             slope = inside + k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0) * outside / gamma**2
             guess = gamma - value / slope
             middle = xp.where((guess >= left) & (guess <= right), guess, middle)  # NaN where the slope is 0: the middle
         # Each root stops where it is settled, so that a row does not depend on those beside it.
         middle = xp.where(settled, gamma, middle)
-        settled = settled | (xp.abs(middle - gamma) <= _SETTLED * gamma) | (xp.abs(value) <= _SETTLED)
+        settled = settled | (xp.abs(middle - gamma) <= _SETTLED * gamma)
         gamma = middle
         if bool(xp.all(settled)):
             break

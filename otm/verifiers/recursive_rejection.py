@@ -16,12 +16,12 @@ from otm.drafts.without_replacement import WithoutReplacement
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers._rejection_without_replacement import RecursiveRejectionWithoutReplacementRule, exact_acceptance
-from otm.verifiers.base import Conditional, Verifier, first_accepted
+from otm.verifiers.base import Conditional, CurvedVerifier, first_accepted
 from otm.verifiers.maximal import single_draft_rejection
 
 
 @dataclasses.dataclass(frozen=True)
-class RecursiveRejection(Verifier):
+class RecursiveRejection(CurvedVerifier):
     """Try the drafts in turn, each by single-draft rejection with the residual left by the rejections before it.
 
     r₀ = q; draft i is accepted with probability min(1, r_{i−1}(x)/p(x)); on rejection r_i ∝ (r_{i−1} − p)₊. After k rejections the
@@ -65,11 +65,14 @@ class RecursiveRejection(Verifier):
             stages.append(keep)
         return RecursiveRejectionRule(problem=problem, keep=np.stack(stages), residual=residual)
 
-    def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Evaluate the product of the rejection probabilities, batched; without replacement, sum over paths, one row."""
-        if isinstance(problem.law, WithoutReplacement):
-            return np.asarray(exact_acceptance(problem.single(purpose="The exact acceptance without replacement")))
-        return recursive_rejection_curve(problem, [problem.law.k])[0]
+    def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
+        """Read every prefix of one recursion to max(ks), batched; without replacement, sum over paths for each k, one row."""
+        if not isinstance(problem.law, WithoutReplacement):
+            return by_rows(lambda p, q: _recursion(p, q, ks), problem.draft, problem.target)
+        purpose = "The exact acceptance without replacement"
+        values = [exact_acceptance(problem.with_law(problem.law.with_k(k)).single(purpose=purpose)) for k in ks]
+        xp = namespace(problem.draft, problem.target)
+        return xp.asarray(values, dtype=xp.float64, device=problem.draft.device)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -101,14 +104,6 @@ class RecursiveRejectionRule(Conditional):
         """Return the first draft with η_i < r_{i−1}(x)/p(x), else a draw from the last residual."""
         wins = uniforms[:, :-1] < self.keep[np.arange(drafts.shape[1]), drafts]
         return first_accepted(drafts, wins, inverse_cdf(self.residual, uniforms[:, -1]))
-
-
-def recursive_rejection_curve(problem: Problem, ks: Sequence[int]) -> Array:
-    """Return the acceptance of recursive rejection for each k, `(len(ks), ...)`: every prefix of one recursion.
-
-    Cost: O(V·max(ks)).
-    """
-    return by_rows(lambda p, q: _recursion(p, q, ks), problem.draft, problem.target)
 
 
 def _recursion(draft: Array, target: Array, ks: Sequence[int]) -> Array:

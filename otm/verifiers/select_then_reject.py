@@ -19,7 +19,7 @@ from otm._arrays import Array, inverse_cdf
 from otm.drafts.base import PAD, Law, enumerate_drafts
 from otm.errors import InvalidParameter, TooLarge
 from otm.optimum.lp import optimum
-from otm.problem import Problem
+from otm.problem import Problem, check_problem
 from otm.results import Definition, Optimum
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
 from otm.verifiers.maximal import single_draft_rejection
@@ -154,7 +154,8 @@ def selection_with_law(problem: Problem, *, law: object) -> Selection:
     >>> otm.prepare(SelectThenReject(rule), problem).law.round(9)
     array([0.6, 0.4])
     """
-    wanted = Problem(draft=problem.draft, target=law, law=problem.law)
+    given = check_problem(problem)
+    wanted = Problem(draft=given.draft, target=law, law=given.law)
     solved = _plan(wanted)
     if solved.upper < 1.0 - _IN_CORE:
         outside = np.flatnonzero(solved.cut).tolist()

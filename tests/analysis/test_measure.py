@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pyarrow.dataset
@@ -19,12 +20,15 @@ import torch
 import otm
 from analysis import __main__ as application
 from analysis import positions, runs
+from analysis.commands.measure import measure
 from analysis.errors import AnalysisError
-from analysis.measure import Models, Settings, ShardTask, loaded, measure_shard, table_of_logits
+from analysis.manifest import manifest_of
+from analysis.measure import OF_MODELS, Models, Settings, ShardTask, loaded, measure_shard, table_of_logits
 from analysis.models import SHIPPED_PAIR
 from analysis.processing import Setting, distributions, settings_of
 from analysis.prompts import DataSet, Digest, JsonLines, ParquetFile, TextFile, open_prompts, prompts
 from analysis.scheduling import Workers
+from otm.table import DESCRIPTIONS
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 
 KILLING = Path(__file__).with_name("killing.py")
@@ -120,6 +124,17 @@ def test_the_manifest_describes_every_column(finished: Path) -> None:
     assert metadata["first_prompt"] == 2
     assert metadata["threads"] == 1
     assert [prompt for prompt, _ in metadata["batches"][0]] == [2, 3]
+
+
+def test_every_description_of_the_table_is_a_statistic() -> None:
+    statistics = manifest_of({"threads": 1}, "", {}, {}, ())["statistics"]
+    assert sorted(entry["column"] for entry in statistics) == sorted(DESCRIPTIONS)
+
+
+def test_the_command_offers_the_positions_there_are() -> None:
+    assert get_args(positions.Positions) == OF_MODELS
+    (option,) = get_type_hints(measure, include_extras=True)["positions"].__metadata__
+    assert option.help.split(":")[0] == f"{', '.join(OF_MODELS[:-1])} or {OF_MODELS[-1]}"
 
 
 @pytest.mark.long  # each process loads torch and the models

@@ -46,6 +46,34 @@ def test_values_of_from_logits(kind: str, dtype: str) -> None:
                 np.testing.assert_allclose(logs[live], np.log(mass[live]), rtol=of_log, atol=of_log)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("temperature", [1e-38, 1e-300, 1e-30, 0.5, 1e30, float("inf")])
+def test_extreme_temperatures_and_logits(temperature: float, dtype: str) -> None:
+    largest = {"float32": 3e38, "float64": 1e308}[dtype]
+    for row in ([20.0, 0.0, -1.0], [largest, largest / 3, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, -np.inf], [1000.1, 1000.0, 999.0]):
+        z = np.array([row], dtype=dtype)
+        for top_p in (1.0, 0.9):
+            ((mass, logs),) = processing.distributions(z, [(temperature, top_p)])
+            wanted = otm.from_logits(z, temperature=temperature, top_p=None if top_p == 1.0 else top_p)
+            np.testing.assert_allclose(mass, wanted, rtol=PRECISION[dtype][0], atol=PRECISION[dtype][2])
+            if logs is not None:
+                live = mass > PRECISION[dtype][2]
+                eps = np.finfo(dtype).eps
+                np.testing.assert_allclose(logs[live], np.log(mass[live]), rtol=4 * eps, atol=4 * eps)
+
+
+def test_views_and_read_only_logits() -> None:
+    z = np.random.default_rng(1).standard_normal((4, 50))
+    frozen = z.copy()
+    frozen.flags.writeable = False
+    for view, plain in ((z[::-1], z[::-1].copy()), (np.asfortranarray(z), z), (z[:, ::2], z[:, ::2].copy()), (frozen, z)):
+        for setting in ((1.0, 1.0), (0.7, 1.0), (0.7, 0.9)):
+            ((mass, _),) = processing.distributions(view, [setting])
+            ((wanted, _),) = processing.distributions(plain, [setting])
+            np.testing.assert_array_equal(mass, wanted)
+    np.testing.assert_array_equal(frozen, z)
+
+
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.97])
 def test_a_nucleus_wider_than_the_sorted_part(top_p: float) -> None:
     """Rows of which every token, an eighth or a single one is kept, side by side."""

@@ -20,11 +20,15 @@ import typer
 from scipy import stats
 from typer.testing import CliRunner
 
+import otm
 from analysis.commands.report import report
 from analysis.errors import AnalysisError
+from analysis.manifest import manifest_of
+from analysis.measure import NOTES
 from analysis.report import write_report
 from analysis.reporting import aggregate as aggregation
 from analysis.reporting import run as reading
+from analysis.reporting import words
 from analysis.reporting.aggregate import Aggregates, aggregate
 from analysis.reporting.cost import Costs, drafted_tokens, speed_up, tokens_per_call
 from analysis.reporting.decode import levels_of, read_decode
@@ -32,7 +36,7 @@ from analysis.reporting.markdown import render as render_markdown
 from analysis.reporting.page import embedded_json, render
 from analysis.reporting.run import Run, open_run
 from analysis.reporting.statistics import ClusterSums, Tally, clustered_means
-from analysis.reporting.summary import payload, schemes_of
+from analysis.reporting.summary import LAWS, payload, schemes_of
 from analysis.reporting.view import choices, verdict, view
 from tests.analysis.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, write_run
 
@@ -513,16 +517,43 @@ def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, cop
     assert iid[0].scheme.label == "optimal verifier (otm.Optimal)"
     entries = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))["schemes"]
     for entry in entries:
-        if entry["law"] == "Greedy":
-            entry["scheme"] = "optimal for greedy drafts"
-        if entry["scheme"] == "K-SEQ":
-            entry |= {"scheme": "naive (optimal)", "law": "Deterministic"}
         if entry["scheme"] == "Recursive rejection":
             entry |= {"scheme": "optimum", "law": "WithoutReplacement", "optimum_column": entry["column"]}
     edit(copy, {"schemes": entries})
     usable = {scheme.label: scheme.usable for scheme in schemes_of(open_run(copy))}
-    assert usable["optimal verifier (otm.GreedyOptimal)"] and usable["naive, optimal for top-k drafts"]
     assert not usable["optimum (no repeats)"], "nothing attains that one at every vocabulary size"
+
+
+def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> None:
+    """The columns that `measure` writes, not names made up here: the report knows some of them by what they are called."""
+    columns = otm.table_columns([1, 2, 4])
+    written = manifest_of({"threads": 1}, "", {}, {}, columns)
+    run = dataclasses.replace(
+        plain.run, manifest=written, schemes=tuple(reading._scheme(entry) for entry in written["schemes"])
+    )
+    schemes = schemes_of(run)
+    of_column = {columns[i].name.rsplit("_k", 1)[0]: scheme for scheme in schemes for i in scheme.columns}
+    optima = {
+        "optimum_iid": "optimal verifier (otm.Optimal)",
+        "greedy_optimal_greedy": "optimal verifier (otm.GreedyOptimal)",
+    }
+    for column in columns:
+        stem = column.name.rsplit("_k", 1)[0]
+        expected = "optimum" if stem in optima else "verifier" if column.lossless else "lossy"
+        assert of_column[stem].kind == ("bound" if column.definition == "bound" else expected), column
+        assert of_column[stem].usable == (of_column[stem].kind in ("optimum", "verifier")), column
+    assert {scheme.label for scheme in schemes if scheme.kind == "optimum"} == set(optima.values())
+    assert {stem: of_column[stem].label for stem in optima} == optima
+    assert of_column["naive_deterministic"].label == "naive, optimal for top-k drafts"
+    assert len({scheme.label for scheme in schemes}) == len(schemes) == len(of_column)
+    told = [term for term, _ in words.terms(schemes)]
+    for scheme in schemes:
+        assert any(scheme.name in term for term in told), f"{scheme.name} is not explained"
+        assert any(LAWS[scheme.law] in term for term in told), f"{scheme.law} is not explained"
+
+
+def test_every_kind_of_position_is_put_into_words() -> None:
+    assert words._POSITIONS.keys() == NOTES.keys()
 
 
 def test_the_best_draft_temperature_is_named(tmp_path: Path) -> None:

@@ -405,3 +405,17 @@ class TestWhatHidesFromTheTrace:
 
         with pytest.raises(CandidateFailure, match="SystemExit"):
             audit_exactly(verify, self.PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((0, 1, 2.0**-53), "num_tokens must be an integer of at least 1"),
+        ((2, 0, 2.0**-53), "k must be an integer of at least 1"),
+        ((2, 1, 0.0), r"unit_roundoff must lie in \(0, 1\]"),
+        ((2, 1, 24), r"unit_roundoff must lie in \(0, 1\]; got 24"),
+    ],
+)
+def test_rounding_of_nothing(arguments: tuple[int, int, float], said: str) -> None:
+    with pytest.raises(otm.InvalidParameter, match=said):
+        rounding_tolerance(*arguments[:2], unit_roundoff=arguments[2])

@@ -13,8 +13,7 @@ import pytest
 from scipy.stats import binom
 
 import otm
-from otm.audit import InvalidRecord, Record, audit_log, audit_records, parse_record
-from otm.audit import log as log_module
+from otm.audit import InvalidRecord, Record, audit_log, audit_records, parse_record, read_log
 
 
 def served(verifier: otm.Verifier, count: int, *, num_tokens: int = 12, seed: int = 0) -> Iterator[dict[str, Any]]:
@@ -153,9 +152,9 @@ def test_what_is_no_record_is_refused_with_its_number(line: str) -> None:
 
 def test_the_reader_streams_and_bounds_what_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "log.jsonl"
-    monkeypatch.setattr(log_module, "LONGEST_LINE", 200)
+    monkeypatch.setattr("otm.audit.records.LONGEST_LINE", 200)
     file.write_text(json.dumps(GOOD) + "\n" + "x" * 500, encoding="utf-8")
-    stream = log_module.read_log(file)
+    stream = read_log(file)
     assert next(stream).output == 0  # the first record is there before the second is read
     with pytest.raises(InvalidRecord, match="Line 2: lines must be at most 200 bytes"):
         next(stream)

@@ -240,6 +240,22 @@ def test_errors_too_small_to_compute_with_are_refused(errors: dict[str, float]) 
         audit_sampled(otm.Maximal(), problem, rng=np.random.default_rng(0), **errors)
 
 
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"mass": [0.5, 0.6]}, "mass must sum to 1"),
+        ({"mass": [[0.5, 0.5]]}, r"one distribution \(V,\); mass has shape \(1, 2\)"),
+        ({"detect": 0.0}, r"detect must lie in \(0, 1\]"),
+        ({"false_alarm": 0.0}, r"false_alarm must lie in \(0, 1\]"),
+        ({"missed": 2.0}, r"missed must lie in \(0, 1\]"),
+    ],
+)
+def test_plans_that_cannot_be_made(bad: dict[str, Any], said: str) -> None:
+    arguments = {"mass": [0.5, 0.5], "detect": 0.1, "false_alarm": 1e-3, "missed": 1e-2} | bad
+    with pytest.raises((otm.InvalidParameter, otm.InvalidDistribution), match=said):
+        samples_needed(arguments.pop("mass"), **arguments)
+
+
 def test_a_plan_of_months_is_refused_before_it_begins() -> None:
     problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
     with pytest.raises(otm.TooLarge, match="detect=1e-08"):

@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 import otm
 from figures import __main__ as command
-from figures import figure4, figure5
+from figures import figure4, figure5, style
 
 # 150 points are checked per run; each fails by chance with probability at most 1e-9 / 150.
 FALSE_ALARM = 1e-9 / 150
@@ -124,12 +124,18 @@ def test_landscape_holds_every_lossless_scheme_below_its_law_s_optimum(built: Pa
             # Without replacement values are quadratures, exact to 1e-8.
             assert not row["lossless"] or row["value"] <= optima[row["law"], row["k"]] + 1e-8, row
         shown = {row["verifier"] for row in panel["rows"]}
-        assert shown == {v.__name__ for v in otm.VERIFIERS} - {"Otm", "SelectThenReject"}
+        assert shown == {v.__name__ for v in otm.VERIFIERS if v not in otm.PLANS}
+        assert {law for law, _ in optima} == {law.__name__ for law in otm.LAWS} - {"Product"}
         assert all(optima["WithoutReplacement", k] >= optima["IID", k] - 1e-8 for _, k in optima)
         for curve in panel["frontier"]:
             assert np.all(np.diff(curve["value"]) >= -1e-9)
             if ("IID", curve["k"]) in optima:
                 assert abs(curve["value"][0] - optima["IID", curve["k"]]) < 1e-9  # no budget: the lossless optimum
+
+
+def test_every_law_has_a_line_of_its_own() -> None:
+    assert list(style.LAW_LINES) == [law.__name__ for law in otm.LAWS]
+    assert len(set(style.LAW_LINES.values())) == len(otm.LAWS)
 
 
 def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built: Path) -> None:

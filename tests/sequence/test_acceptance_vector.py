@@ -163,3 +163,21 @@ def test_the_gate() -> None:
     for bad in ([], [[0.5]], [0.6, 0.5], [-0.1], [math.nan], [math.inf], ["a"], 0.5, [True], None):
         with pytest.raises(otm.InvalidDistribution):
             check_acceptance(bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ([0.5, -0.1], "≥ 0; it holds -0.1"),
+        ([math.nan, 0.5], "it holds nan"),
+        ([math.inf], "it holds inf"),
+        ([[0.5, 0.5]], r"one row.*shape \(1, 2\)"),
+        (0.5, r"shape \(\)"),
+        ([True], "bool"),
+        (["a"], "<U1"),
+        ([[0.5], [0.2, 0.3]], "rectangular"),
+    ],
+)
+def test_masses_without_an_entropy(bad: object, said: str) -> None:
+    with pytest.raises(otm.InvalidDistribution, match=said):
+        entropy_bits(bad)  # type: ignore[arg-type]

@@ -173,6 +173,31 @@ class TestLaws:
         assert found[0] == pytest.approx(kl(target.sum(axis=(1, 2)), law.sum(axis=(1, 2))), abs=1e-14)
         assert (found >= 0).all()
 
+    def test_divergences_of_laws_that_agree_to_nine_digits(self) -> None:
+        """The chain rule term by term in fractions: KL of the first token, then of the second given the first, both near 1e-18."""
+        target = np.array([[0.25, 0.25], [0.125, 0.375]])
+        law = target * (1 + 1e-9 * np.array([[3.0, 1.0], [1.0, -3.0]]))
+        q, s = ([[Fraction(float(x)) for x in row] for row in joint] for joint in (target, law))
+
+        def kl(wanted: list[Fraction], other: list[Fraction]) -> Fraction:
+            other = [x / sum(other) for x in other]
+            return sum(
+                (a * ((b - a) / a) ** 2 / 2 - a * ((b - a) / a) ** 3 / 3 for a, b in zip(wanted, other, strict=True)),
+                Fraction(0),
+            )
+
+        first = kl([sum(row) for row in q], [sum(row) for row in s])
+        second = sum((sum(a) * kl([x / sum(a) for x in a], b) for a, b in zip(q, s, strict=True)), Fraction(0))
+        assert 1e-19 < first < 1e-17
+        assert 1e-19 < second < 1e-17
+        # Sums and quotients move m/q by 4u at most, and m/q − 1 is 1e-9: relatively 4u/1e-9, twice that in its square.
+        found = divergence_by_position(law, target=target)
+        assert found[0] == pytest.approx(float(first), rel=2e-6, abs=0)
+        assert found[1] == pytest.approx(float(second), rel=2e-6, abs=0)
+        # The same conditionals: what is left is the square of rounding, and not below zero.
+        same = divergence_by_position(target * [[1.5], [0.5]], target=target)
+        assert 0 <= same[1] < 1e-31
+
     def test_infinite_divergence_from_the_first_impossible_position_on(self) -> None:
         target = np.full((2, 2), 0.25)
         law = np.array([[0.5, 0.0], [0.25, 0.25]])

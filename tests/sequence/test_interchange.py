@@ -341,3 +341,8 @@ def test_conditional_acceptances_that_are_none(values: object) -> None:
 def test_histograms_without_numbers(counts: object) -> None:
     with pytest.raises(otm.InvalidParameter, match="counts"):
         position_acceptance.positions_from_histogram(counts)
+
+
+def test_survivals_are_no_positions() -> None:
+    with pytest.raises(otm.InvalidParameter, match=r"must be an otm\.sequence\.PositionAcceptance; got \[0\.8, 0\.6\]\. Build"):
+        chain_acceptance([0.8, 0.6])  # type: ignore[arg-type]

@@ -181,10 +181,14 @@ class TestAbsorbing:
         Absorbing(inner, eos=1).next_batch([(1,)])
         assert inner.calls == 1
 
-    @pytest.mark.parametrize("eos", [-1, 2])
-    def test_a_token_outside_the_vocabulary(self, eos: int) -> None:
-        with pytest.raises(otm.InvalidParameter, match=rf"eos must be a token in \[0, 2\); got {eos}"):
-            Absorbing(ZerothOrder([0.5, 0.5]), eos=eos)
+    @pytest.mark.parametrize("eos", [-1, 2, 0.5, True, "end", None], ids=repr)
+    def test_a_token_outside_the_vocabulary(self, eos: object) -> None:
+        with pytest.raises(otm.InvalidParameter, match=rf"eos must be a token in \[0, 2\); got {eos!r}\. Pass eos=None"):
+            Absorbing(ZerothOrder([0.5, 0.5]), eos=eos)  # type: ignore[arg-type]
+
+    def test_a_text_starts_somewhere(self) -> None:
+        with pytest.raises(otm.InvalidParameter, match="start must be an integer of at least 0; got -1"):
+            Absorbing(ZerothOrder([0.5, 0.5]), eos=1, start=-1)
 
 
 class TestSequenceLaw:

@@ -51,6 +51,11 @@ def test_paths_determine_the_tree_whatever_its_numbering(shape: TreeShape, shuff
     assert np.all(np.diff(rebuilt.levels) >= 0)
 
 
+def test_parents_are_no_shape() -> None:
+    with pytest.raises(otm.InvalidParameter, match=r"shape must be an otm\.sequence\.TreeShape; got \[0, 1\]\. Build one"):
+        level_order([0, 1])  # type: ignore[arg-type]
+
+
 @given(shapes(), shapes())
 def test_equal_shapes_and_only_those_have_equal_parents(left: TreeShape, right: TreeShape) -> None:
     same = left.parents.tolist() == right.parents.tolist()

@@ -10,7 +10,7 @@ import numpy as np
 from otm.audit.candidate import Candidate
 from otm.audit.corpus import blocks, one_token
 from otm.audit.corpus.mutant import Models, Mutant
-from otm.audit.sequence import table_model
+from otm.audit.sequence_instances import table_model
 from otm.drafts import IID, Deterministic, WithoutReplacement
 from otm.problem import Problem
 

@@ -27,7 +27,8 @@ from otm.audit.candidate import Candidate, CandidateFailure
 from otm.audit.corpus.mutant import Models, Mutant
 from otm.audit.exact import audit_exactly
 from otm.audit.sampled import SampledAudit, audit_outputs, audit_sampled
-from otm.audit.sequence import audit_sequence, table_model
+from otm.audit.sequence import audit_sequence
+from otm.audit.sequence_instances import table_model
 from otm.problem import Problem
 from otm.sequence.models import TableModel, sequence_law
 

@@ -1,0 +1,220 @@
+"""What a server logged: the format of a line, and a reader that trusts nothing.
+
+One JSON object a line, one line for each output token::
+
+    {"context": "req-17/42", "drafts": [5, 9], "draft": [0.1, …], "target": [0.2, …], "output": 9}
+    {"context": "req-17/43", "drafts": [3], "draft": null, "output": 3,
+     "target": {"tokens": [3, 8, 1], "probabilities": [0.6, 0.3, 0.05], "tail": 0.05}}
+
+`target` is the law that the token should have, after temperature, top-k, top-p and penalties: all V probabilities, or the largest
+ones with their tokens and what is left as `tail`. `draft` is the law that the drafts came from, in either form, or null. `drafts`
+and `context` may be left out. Probabilities must add up to 1 within 3e-5, so log them with six digits or more; the test resolves
+differences of about 1/√records, far coarser.
+
+A probability of 0 says that the token cannot come out: one output of probability 0 is an alarm, so do not round small ones to 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.errors import InvalidDistribution, InvalidParameter
+from otm.pmf import SUM_TOLERANCE_FLOAT32
+
+LONGEST_LINE = 1 << 25
+"""Bytes of one line: room for two laws of 400,000 tokens."""
+
+
+class InvalidRecord(InvalidParameter):
+    """A line of a log is no record; the message gives its number."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Record:
+    """One output token of a log.
+
+    Attributes:
+        context: whatever identifies it.
+        drafts: drafted tokens `(k,)`, possibly none.
+        target, draft: probabilities of the `tokens`, and last what is left for all others; draft is None if not logged.
+        tokens: the listed tokens `(m,)`; `draft` and `target` are over them.
+        output: the token that came out.
+    """
+
+    context: str
+    drafts: NDArray[np.int64]
+    target: NDArray[np.float64]
+    draft: NDArray[np.float64] | None
+    tokens: NDArray[np.int64]
+    output: int
+
+    @property
+    def cell(self) -> int:
+        """The index of the output among `tokens`, or m for "another one"."""
+        found = np.flatnonzero(self.tokens == self.output)
+        return int(found[0]) if found.size else len(self.tokens)
+
+
+def read_log(path: str | Path) -> Iterator[Record]:
+    r"""Yield the records of a JSONL file, one line in memory at a time.
+
+    Args:
+        path: the file; empty lines are passed over.
+
+    Yields:
+        Record, in order.
+
+    Raises:
+        InvalidParameter: unless `path` is a regular file (devices and pipes are not read).
+        InvalidRecord: on the first line that is no record.
+
+    Cost: one `parse_record` per line.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "outputs.jsonl")
+    ...     _ = path.write_text('{"output": 1, "target": [0.5, 0.5]}\n')
+    ...     [record.output for record in read_log(path)]
+    [1]
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidParameter(f"The log must be a regular file; {str(path)!r} is none. Check the path.")
+    with file.open("rb") as stream:
+        for number, line in enumerate(_lines(stream), start=1):
+            if line.strip():
+                yield parse_record(line, number)
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    number = 0
+    while line := stream.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise InvalidRecord(
+                f"Line {number}: lines must be at most {LONGEST_LINE:,} bytes. Log the largest probabilities only."
+            )
+        yield line
+
+
+def parse_record(line: str | bytes, number: int) -> Record:
+    """Read one line of a log. Nothing in a record is a path, a name of code or anything but data.
+
+    Args:
+        line: JSON, as text or UTF-8.
+        number: of the line, for the message.
+
+    Returns:
+        Record.
+
+    Raises:
+        InvalidRecord: unless the line is a record.
+
+    Cost: O(V), or O(tokens listed).
+
+    >>> parse_record('{"output": 4, "target": {"tokens": [2, 7], "probabilities": [0.5, 0.25], "tail": 0.25}}', 1).cell
+    2
+    """
+    try:
+        data = json.loads(line, parse_constant=_refuse, object_pairs_hook=_object)
+        if not isinstance(data, dict):
+            raise InvalidRecord("a record is a JSON object")
+        return _record(data)
+    except (InvalidParameter, InvalidDistribution, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise InvalidRecord(f"Line {number} is no record: {error}. See otm.audit.records for the format.") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise InvalidRecord("a key is there twice")
+    return found
+
+
+def _refuse(name: str) -> float:
+    raise InvalidRecord(f"{name} is no probability")
+
+
+def _record(data: dict[str, Any]) -> Record:
+    unknown = set(data) - {"context", "drafts", "draft", "target", "output", "accepted"}
+    if unknown or "target" not in data or "output" not in data:
+        raise InvalidRecord(f"keys are context, drafts, draft, target, output and accepted; got {sorted(data)}")
+    output: Any = data["output"]
+    drafts: Any = data.get("drafts") or []
+    if not _is_token(output) or not isinstance(drafts, list) or not all(_is_token(x) for x in drafts):
+        raise InvalidRecord("output must be a token, drafts a list of tokens (integers ≥ 0)")
+    tokens, target = _law(data["target"], "target")
+    for name in ("target", "draft"):
+        # A full list names every token of the vocabulary: what lies outside is a mistake of the record, not of the verifier.
+        whole = len(data[name]) if isinstance(data.get(name), list) else None
+        outside = [token for token in (*drafts, output) if whole is not None and token >= whole]
+        if outside:
+            raise InvalidRecord(f"token {outside[0]} is outside the {whole} tokens of {name}")
+    draft = None
+    if data.get("draft") is not None:
+        listed, masses = _law(data["draft"], "draft")
+        tokens, target, draft = _together(tokens, target, listed, masses)
+    context = data.get("context", "")
+    return Record(str(context), np.asarray(drafts, dtype=np.int64), target, draft, tokens, output)
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _law(value: object, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the listed tokens `(m,)` and their probabilities with the tail's last `(m + 1,)`."""
+    tail: Any = 0.0
+    tokens: Any = None
+    part: Any = value
+    if isinstance(part, dict):
+        if set(part) != {"tokens", "probabilities", "tail"}:
+            # A tail taken for 0 would make an alarm of every token that is not listed.
+            raise InvalidRecord(f"{name} in part has the keys tokens, probabilities and tail, which is 0 where all are listed")
+        tokens, value, tail = part["tokens"], part["probabilities"], part["tail"]
+    if not isinstance(value, list) or not value or not all(_is_real(x) for x in [*value, tail]):
+        raise InvalidRecord(f"{name} must hold probabilities")
+    tokens = list(range(len(value))) if tokens is None else tokens
+    if not isinstance(tokens, list) or len(tokens) != len(value) or not all(_is_token(x) for x in tokens):
+        raise InvalidRecord(f"{name} must have one token for each probability")
+    if len(set(tokens)) != len(tokens):
+        raise InvalidRecord(f"the tokens of {name} must be distinct")
+    mass = np.asarray([*value, tail], dtype=np.float64)
+    if not np.isfinite(mass).all() or mass.min() < 0 or abs(mass.sum() - 1.0) > SUM_TOLERANCE_FLOAT32:
+        raise InvalidRecord(
+            f"the probabilities of {name} must be non-negative and add up to 1; they add up to {mass.sum():.9g}"
+        )
+    return np.asarray(tokens, dtype=np.int64), mass / mass.sum()
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _together(
+    tokens: NDArray[np.int64], target: NDArray[np.float64], listed: NDArray[np.int64], masses: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Bring two lists of tokens to the tokens that both hold; where one is complete, to all of the other's."""
+    if np.array_equal(tokens, listed):
+        return tokens, target, masses
+    # What one list holds and the other leaves to its tail has no ratio; unless that tail is empty, and then it is 0.
+    in_target, in_draft = set(tokens.tolist()), set(listed.tolist())
+    kept = [
+        token
+        for token in dict.fromkeys([*tokens.tolist(), *listed.tolist()])
+        if (token in in_target or target[-1] == 0.0) and (token in in_draft or masses[-1] == 0.0)
+    ]
+    aligned = []
+    for names, mass in ((tokens, target), (listed, masses)):
+        of: dict[int, float] = dict(zip(names.tolist(), mass[:-1].tolist(), strict=True))
+        part = [of.get(token, 0.0) for token in kept]
+        aligned.append(np.asarray([*part, max(0.0, 1.0 - math.fsum(part))]))
+    return np.asarray(kept, dtype=np.int64), aligned[0], aligned[1]

@@ -1,0 +1,100 @@
+"""Verifiers that share work between numbers of drafts: the library's, and one from outside."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+from otm import IID, KSeq, Problem, RecursiveRejection, WithoutReplacement
+from otm.verifiers import kseq, recursive_rejection
+from tests.tolerance import rounding
+
+KS = [4, 1, 2, 7]
+ROWS = otm.dirichlet(9, rng=np.random.default_rng(0), rows=2)
+PROBLEM = Problem(draft=ROWS[0], target=ROWS[1], law=IID(3))
+
+
+@dataclasses.dataclass(frozen=True)
+class Looking(otm.CurvedVerifier):
+    """`otm.Naive` from outside: a draw from the target, and Σ q (1 − (1 − p)^k) from one pass for every k."""
+
+    asked: list[list[int]] = dataclasses.field(default_factory=list, hash=False, compare=False)
+
+    @property
+    def lossless(self) -> bool:
+        return True
+
+    def supports(self, law: otm.Law) -> bool:
+        return isinstance(law, IID)
+
+    def prepare(self, problem: Problem) -> otm.Rule:
+        return otm.Naive().prepare(problem)
+
+    def curve(self, problem: Problem, ks: Sequence[int], by: str) -> Any:
+        self.asked.append(list(ks))
+        misses = np.log1p(-problem.draft)
+        return np.stack([(problem.target * -np.expm1(k * misses)).sum(axis=-1) for k in ks])
+
+
+def test_a_curve_from_outside_is_asked_once_for_every_k() -> None:
+    verifier = Looking()
+    values = otm.acceptance_curve(verifier, PROBLEM, k=KS)
+    assert verifier.asked == [KS]
+    wanted = otm.acceptance_curve(otm.Naive(), PROBLEM, k=KS)
+    np.testing.assert_allclose(values, wanted, rtol=0, atol=rounding(9, max(KS)))
+    assert otm.acceptance(verifier, PROBLEM) == pytest.approx(otm.acceptance(otm.Naive(), PROBLEM), abs=rounding(9, 3))
+    assert verifier.asked == [KS, [3]]
+
+
+def test_a_curve_from_outside_has_its_row_in_the_table() -> None:
+    verifier = Looking()
+    table = otm.compare(draft=ROWS[0], target=ROWS[1], verifiers=[verifier], laws=[IID], k=[2], samples=0)
+    (row,) = table.rows
+    wanted = otm.acceptance(otm.Naive(), PROBLEM.with_law(IID(2)))
+    assert row.exact == pytest.approx(wanted, abs=rounding(9, 2))
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[None]:
+    calls: list[None] = []
+    function: Callable[..., Any] = getattr(module, name)
+
+    def counting(*args: Any) -> Any:
+        calls.append(None)
+        return function(*args)
+
+    monkeypatch.setattr(module, name, counting)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("verifier", "module", "shared"),
+    [(KSeq(), kseq, "descending_ratio_order"), (RecursiveRejection(), recursive_rejection, "_recursion")],
+    ids=["KSeq", "RecursiveRejection"],
+)
+def test_one_sort_or_recursion_serves_every_k(
+    monkeypatch: pytest.MonkeyPatch, verifier: otm.Verifier, module: Any, shared: str
+) -> None:
+    one_by_one = [otm.acceptance(verifier, PROBLEM.with_law(IID(k))) for k in KS]
+    calls = _counted(monkeypatch, module, shared)
+    values = otm.acceptance_curve(verifier, PROBLEM, k=KS)
+    assert len(calls) == 1
+    np.testing.assert_allclose(values, one_by_one, rtol=0, atol=rounding(9, max(KS)))
+
+
+def test_a_curve_without_replacement_is_of_the_problem_s_array_kind() -> None:
+    import torch
+
+    problem = PROBLEM.with_law(WithoutReplacement(1))
+    values = otm.acceptance_curve(RecursiveRejection(), problem, k=[1, 2, 3])
+    wanted = [otm.acceptance(RecursiveRejection(), PROBLEM.with_law(WithoutReplacement(k))) for k in (1, 2, 3)]
+    np.testing.assert_array_equal(values, wanted)
+    tensors = Problem(draft=torch.tensor(ROWS[0]), target=torch.tensor(ROWS[1]), law=WithoutReplacement(1))
+    on_torch = otm.acceptance_curve(RecursiveRejection(), tensors, k=[1, 2, 3])
+    assert isinstance(on_torch, torch.Tensor)
+    np.testing.assert_allclose(on_torch.numpy(), values, rtol=0, atol=rounding(9, 3))
+    assert isinstance(otm.acceptance(RecursiveRejection(), tensors), float)
