@@ -19,7 +19,7 @@ from analysis.provenance import environment, origin, weights_digest
 from otm.sequence import Decoder
 
 FEW_PROMPTS = 10
-"""Below this many prompts a bootstrap interval over prompts is too narrow as a rule."""
+"""Below this many prompts an interval over prompts is rough: it rests on that few observations."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,10 +108,10 @@ def summary_table(records: Iterable[Record], decoders: Sequence[str]) -> str:
     drafted = {record.task.decoder: record.drafted for record in found}
     rows = [efficiency(found, decoder=name) for name in decoders]
     for row in rows:
-        interval = f"{row.low:.3f} to {row.high:.3f}" if row.num_prompts > 1 else "—"
+        interval = f"{row.low:.3f} to {row.high:.3f}" if row.low is not None else "—"
         cells = [str(drafted[row.decoder]), f"{row.mean:.3f}", interval, f"{row.accepted:.3f}"]
         table.add_row(row.decoder, *cells, f"{row.tokens_per_second:.1f}", str(row.num_texts))
-    notes = ["tokens/call: decoded tokens per serial call of the target; interval: bootstrap over prompts"]
+    notes = ["tokens/call: decoded tokens per serial call of the target; interval: over prompts, as in `report`"]
     if min(row.num_prompts for row in rows) < FEW_PROMPTS:
         notes.append(f"fewer than {FEW_PROMPTS} prompts: the interval is rough")
     console = Console(width=160, no_color=True)

@@ -21,6 +21,8 @@ import numpy as np
 
 import otm
 from analysis.errors import AnalysisError
+from analysis.reporting.levels import most_tokens
+from analysis.reporting.statistics import Floats, clustered_means
 from otm.sequence import Decoder, Generation, LanguageModel, generate
 
 FORMAT = "otm-decode"
@@ -247,7 +249,7 @@ class Efficiency:
     Attributes:
         decoder: its text.
         mean: total tokens / total calls, texts weighted by their calls.
-        low, high: 95 % bootstrap interval, prompts resampled.
+        low, high: 95 % interval over prompts, see `block_efficiency`; None for one prompt.
         num_prompts, num_texts, num_calls: behind the mean.
         accepted: accepted drafts per call.
         tokens_per_second: wall time included; a property of the machine as well.
@@ -255,8 +257,8 @@ class Efficiency:
 
     decoder: str
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     num_prompts: int
     num_texts: int
     num_calls: int
@@ -264,16 +266,32 @@ class Efficiency:
     tokens_per_second: float
 
 
-def efficiency(records: Iterable[Record], *, decoder: str, resamples: int = 2_000) -> Efficiency:
-    """Return block efficiency, the mean number of decoded tokens per target call, with a bootstrap interval.
+def block_efficiency(tokens: Floats, calls: Floats, *, most: int) -> tuple[float, float | None, float | None]:
+    """Return tokens per target call with a 95 % interval over prompts, the one that tables and reports show.
 
-    Texts of one prompt depend on each other, so prompts are resampled, not texts or calls.
+    Σ tokens / Σ calls ± t · standard error, clustered by prompt as texts of one prompt depend on each other; its ends are cut to
+    [1, most], outside which no mean can lie.
+
+    Args:
+        tokens, calls: `(prompts,)`, decoded tokens and serial target calls of each prompt, at least one call in all.
+        most: tokens that one call can yield at most.
+
+    Returns:
+        The mean and both ends of its interval, None for one prompt.
+    """
+    means = clustered_means(tokens[:, None], calls[:, None])
+    mean, low, high = (float(value[0]) for value in (means.mean, means.low, means.high))
+    if not np.isfinite(low):
+        return mean, None, None
+    return mean, max(1.0, low), min(float(most), high)
+
+
+def efficiency(records: Iterable[Record], *, decoder: str) -> Efficiency:
+    """Return block efficiency, the mean number of decoded tokens per target call, with an interval over prompts.
 
     Raises:
         AnalysisError: if there is no record of the decoder.
     """
-    from scipy import stats
-
     mine = [record for record in records if record.task.decoder == decoder]
     if not mine:
         raise AnalysisError(f"There is no record of {decoder}; decode with it first.")
@@ -283,19 +301,7 @@ def efficiency(records: Iterable[Record], *, decoder: str, resamples: int = 2_00
     for record in mine:
         tokens[place[record.task.prompt]] += sum(record.lengths)
         calls[place[record.task.prompt]] += record.num_calls
-    mean = float(tokens.sum() / calls.sum())
-    low = high = mean
-    if len(prompts) > 1 and np.ptp(tokens / calls) > 0:
-        interval = stats.bootstrap(
-            (tokens, calls),
-            lambda t, c, axis: t.sum(axis=axis) / c.sum(axis=axis),
-            paired=True,
-            vectorized=True,
-            n_resamples=resamples,
-            method="percentile",
-            rng=np.random.default_rng(0),  # the interval of a file is a function of the file
-        ).confidence_interval
-        low, high = float(interval.low), float(interval.high)
+    mean, low, high = block_efficiency(tokens, calls, most=max(most_tokens(decoder, record.drafted) for record in mine))
     return Efficiency(
         decoder=decoder,
         mean=mean,

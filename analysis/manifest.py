@@ -6,7 +6,7 @@ It is written before the first shard and never again; parts of one run, and a ru
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 
 Manifest = dict[str, Any]
+
+_OF_TRACES = ("k", "positions", "shard_prompts", "threads", "trace")
 
 _STATISTICS = (
     ("draft_entropy", "entropy of the draft", "nats"),
@@ -69,6 +71,15 @@ def manifest_of(
     }
 
 
+def meaningful(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that values depend on.
+
+    The temperature, top-p and models of a trace were chosen when it was recorded. Runs of earlier versions name some for it all the
+    same, which nothing depended on.
+    """
+    return {k: v for k, v in settings.items() if settings.get("positions") != "trace" or k in _OF_TRACES}
+
+
 def as_intervals(manifest: Manifest) -> Manifest:
     """Name two columns per scheme and statistic; entropies have no certified interval."""
     statistics = [entry for entry in manifest["statistics"] if not entry["column"].endswith("entropy")]
@@ -100,11 +111,20 @@ def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] =
     parts = ("settings", "provenance", "plan", "schemes", "statistics")
     kept = [{part: record.get(part) for part in parts} for record in (mine, theirs)]
     for record in kept:
+        record["settings"] = meaningful(record["settings"] or {})
         record["provenance"] = {k: v for k, v in (record["provenance"] or {}).items() if k not in INCIDENTAL}
     # As they come back from a file: tuples have become lists.
     left, right = (json.loads(json.dumps(record)) for record in kept)
     found = differences(left, right)
-    return [line for line in found if not any(_within(line.split(":", 1)[0], place) for place in allow)]
+    found = [line for line in found if not any(_within(_place(line), place) for place in allow)]
+    if any(_within(_place(line), "settings") for line in found):
+        # Other settings make other columns, at a length that hides what was asked for.
+        return [line for line in found if _place(line) not in ("schemes", "statistics")]
+    return found
+
+
+def _place(line: str) -> str:
+    return line.split(":", 1)[0]
 
 
 def _within(place: str, allowed: str) -> bool:

@@ -10,6 +10,7 @@ import concurrent.futures as cf
 import dataclasses
 import functools
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 import otm
 from analysis.errors import AnalysisError
+from analysis.manifest import meaningful
 from analysis.processing import Setting, distributions, settings_of
 from analysis.provenance import environment, weights_digest
 from analysis.shards import encode_shard
@@ -86,6 +88,11 @@ class Settings:
         """Every combination of temperature, top-p and draft temperature."""
         return tuple(settings_of(self.temperatures, self.top_ps, self.draft_temperatures))
 
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What a run says of its settings: with a trace only those that mean something for it."""
+        return meaningful(dataclasses.asdict(self))
+
 
 @dataclasses.dataclass(frozen=True)
 class ShardTask:
@@ -110,7 +117,10 @@ class TraceTask:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardResult:
-    """The bytes of a finished shard, of its logits if they were asked for, and the environment that it was computed in."""
+    """The bytes of a finished shard, of its logits if they were asked for, and the environment that it was computed in.
+
+    `seconds` is what the work took, without loading models and compiling.
+    """
 
     index: int
     shard: bytes
@@ -118,6 +128,13 @@ class ShardResult:
     rows: int
     contexts: int
     environment: dict[str, Any]
+    seconds: float
+
+
+@functools.cache
+def compile_table() -> None:
+    """Compile what every table needs, or load it from where an earlier process has left it; once per process."""
+    otm.acceptance_table(draft=[0.5, 0.5], target=[0.5, 0.5], k=[1])
 
 
 def measure_shard(task: ShardTask) -> ShardResult:
@@ -134,6 +151,9 @@ def measure_shard(task: ShardTask) -> ShardResult:
     settings = task.settings
     torch.set_num_threads(settings.threads)
     pair = loaded(task.models)
+    if pair.device == "cpu":
+        compile_table()
+    began = time.monotonic()
     path = SampledPath(
         positions=settings.positions,  # type: ignore[arg-type]
         settings=settings.pairs,
@@ -163,10 +183,11 @@ def measure_shard(task: ShardTask) -> ShardResult:
     return ShardResult(
         index=task.index,
         shard=encode_shard(columns, metadata),
-        logits=_encode_logits(kept, pair.num_tokens, task.models) if settings.save_logits else None,
+        logits=_encode_logits(kept, pair.num_tokens, task) if settings.save_logits else None,
         rows=len(columns["prompt"]),
         contexts=contexts,
         environment=environment(),
+        seconds=time.monotonic() - began,
     )
 
 
@@ -174,6 +195,7 @@ def measure_trace(task: TraceTask) -> ShardResult:
     """Compute the certified intervals of a trace's rows: lower and upper columns over every completion of the tails."""
     from otm import partial
 
+    began = time.monotonic()
     ks = sorted(set(task.settings.k))
     values = {
         "optimum_iid": partial.partial_optimal_acceptance(task.pair, k=ks),
@@ -200,7 +222,8 @@ def measure_trace(task: TraceTask) -> ShardResult:
             columns[f"{column.name}_{end}"] = np.asarray(whole, dtype=np.float64)
     metadata = _metadata(task.index, task.settings) | {"rows": len(task.prompt)}
     rows = len(task.prompt)
-    return ShardResult(task.index, encode_shard(columns, metadata), None, rows, rows, environment())
+    shard = encode_shard(columns, metadata)
+    return ShardResult(task.index, shard, None, rows, rows, environment(), time.monotonic() - began)
 
 
 def trace_columns(ks: Sequence[int]) -> tuple[TableColumn, ...]:
@@ -325,7 +348,7 @@ def _in_order(pieces: Sequence[Arrays]) -> Arrays:
 
 
 def _metadata(index: int, settings: Settings) -> dict[str, Any]:
-    return {"shard": index, "settings": dataclasses.asdict(settings), "threads": settings.threads, "environment": environment()}
+    return {"shard": index, "settings": settings.recorded, "threads": settings.threads, "environment": environment()}
 
 
 def _top(logits: Any, count: int) -> Any:
@@ -334,8 +357,8 @@ def _top(logits: Any, count: int) -> Any:
     return top_log_probabilities(logits.double().log_softmax(-1).cpu().numpy(), count)
 
 
-def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, models: Models) -> bytes:
-    """Return a trace file's bytes: the likeliest tokens and the mass of all others, at temperature 1."""
+def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: ShardTask) -> bytes:
+    """Return a trace file's bytes: the likeliest tokens and the mass of all others, at temperature 1 and without top-p."""
     from analysis.traces import TraceSide, write_trace
 
     def joined(sides: Iterator[Any]) -> Any:
@@ -343,6 +366,11 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, models: Mod
         tokens, values, tails = (np.concatenate(parts) for parts in zip(*fields, strict=True))
         return TraceSide(tokens=tokens, log_probabilities=values, log_tail=tails)
 
+    about = dict(zip(("draft_model", "target_model"), task.models.names, strict=True))
+    about |= {"temperature": "1", "top_p": "1", "positions": task.settings.positions}
+    if task.settings.positions != "text":
+        (path,) = task.settings.pairs  # `check_settings` lets no more of them in
+        about |= {f"path_{name}": f"{value:g}" for name, value in path._asdict().items()}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "logits.safetensors"
         write_trace(
@@ -352,7 +380,7 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, models: Mod
             prompt=np.concatenate([np.full(len(w.contexts), w.prompt, dtype=np.int64) for w, _, _ in kept]),
             position=np.concatenate([np.asarray(w.contexts, dtype=np.int64) for w, _, _ in kept]),
             num_tokens=num_tokens,
-            metadata=dict(zip(("draft_model", "target_model"), models.names, strict=True)) | {"temperature": "1"},
+            metadata=about,
         )
         return file.read_bytes()
 
@@ -369,11 +397,18 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
         least = 0 if name in ("seed", "save_logits") else 1
         otm.pmf.check_count(getattr(settings, name), name=name, minimum=least)
     for temperature in (*settings.temperatures, *settings.draft_temperatures):
-        otm.pmf.check_real(temperature, name="temperature", low=0.0)
+        if not temperature >= 0.0:  # NaN is not
+            raise AnalysisError(f"A temperature must be a number ≥ 0; got {temperature!r}. 0 stands for the likeliest token.")
     for top_p in settings.top_ps:
         otm.pmf.check_real(top_p, name="top_p", low=0.0, high=1.0, open_low=True)
     choices = {"positions": positions, "precision": ("float32", "float64")}
     for name, allowed in choices.items():
         if getattr(settings, name) not in allowed:
             raise AnalysisError(f"{name} must be one of {', '.join(allowed)}; got {getattr(settings, name)!r}. Choose one.")
+    if settings.save_logits and settings.positions != "text" and len(settings.pairs) > 1:
+        raise AnalysisError(
+            f"Logits along sampled paths are saved for one setting: a trace does not say which path a context is on; "
+            f"got {len(settings.pairs)} combinations of temperature and top-p. Measure each into a run of its own, or the "
+            "positions of the text."
+        )
     return settings

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from analysis.errors import AnalysisError
-from analysis.manifest import MANIFEST, Manifest, compare_manifests, read_manifest
+from analysis.manifest import MANIFEST, Manifest, compare_manifests, meaningful, read_manifest
 from analysis.provenance import INCIDENTAL
 from analysis.shards import (
     LOGITS,
@@ -21,6 +21,7 @@ from analysis.shards import (
     write_atomically,
     write_json,
 )
+from analysis.traces import complete_trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,13 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
     manifests = [read_manifest(run) for run in parts]
     for run, manifest in zip(parts[1:], manifests[1:], strict=True):
         if found := compare_manifests(manifests[0], manifest, allow):
+            if parts[0] == out and run == runs[0]:
+                # Two runs differ in much; what was asked for tells them apart best.
+                first = sorted(found, key=lambda line: not line.startswith("settings"))[:3]
+                raise AnalysisError(
+                    f"--out holds another run; choose another folder. {out} and {run} differ in {len(found)} places: "
+                    f"{'; '.join(first)}{' …' if len(found) > 3 else ''}."
+                )
             raise AnalysisError(
                 f"Parts of one run must agree in settings and provenance; {parts[0]} and {run} differ: {'; '.join(found)}. "
                 "Measure one of them again, or pass --allow PLACE where you know that it does not matter."
@@ -61,7 +69,9 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
         _check_belongs(run, index, manifests[parts.index(run)])
     with exclusive(make_folder(out)):
         _copy(parts, manifests, owners, out)
-    missing = set(range(manifests[0]["plan"]["num_shards"])) - finished_shards(out)
+        missing = set(range(manifests[0]["plan"]["num_shards"])) - finished_shards(out)
+        if (out / LOGITS).is_dir() and not missing:
+            complete_trace(out / LOGITS)
     return Merged(finished=len(finished_shards(out)), missing=tuple(sorted(missing)))
 
 
@@ -108,7 +118,7 @@ def _check_belongs(run: Path, index: int, manifest: Manifest) -> None:
     columns, about = read_shard(shard_path(run, index))
     wanted = {entry["column"] for entry in manifest["schemes"]} | {entry["column"] for entry in manifest["statistics"]}
     ends = {name.removesuffix("_lower").removesuffix("_upper") for name in columns} | columns.keys()
-    settings = {k: v for k, v in about.get("settings", {}).items() if manifest["settings"].get(k) != v}
+    settings = {k: v for k, v in meaningful(about.get("settings", {})).items() if manifest["settings"].get(k) != v}
     if about.get("shard") != index or settings or not wanted <= ends:
         raise AnalysisError(
             f"Shard {index} of {run} must be of the run it lies in; it says shard {about.get('shard')}"

@@ -95,6 +95,8 @@ def load_pair(
     spread = {} if device_map is None else {"device_map": _check_device_map(device_map)}
     logging.disable_progress_bar()  # two small files load at once; errors should stand alone on the screen
     names = (draft or str(SHIPPED_PAIR / "draft"), target or str(SHIPPED_PAIR / "target"))
+    for side, name in zip(("draft", "target"), names, strict=True):
+        _check_folder(side, name)
     tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in names]
     _require_same_tokenizer(tokenizers[0], tokenizers[1], names)
     models = [
@@ -153,6 +155,24 @@ def _check_device_map(device_map: str) -> str:
             "A device map needs the accelerate library, which is not installed. Install it: pip install --group spread."
         )
     return device_map
+
+
+def _check_folder(side: str, name: str) -> None:
+    """Raise `AnalysisError` on a path without a model, of which the hub's client would speak as of a misspelt hub name."""
+    place = Path(name)
+    if not place.is_dir():
+        if place.is_file():
+            raise AnalysisError(f"The {side} model {name} is a file; pass a folder in Hugging Face format.")
+        # Hub names are NAME or OWNER/NAME.
+        if place.is_absolute() or name.startswith((".", "~")) or name.rstrip("/").count("/") > 1 or name.endswith("/"):
+            raise AnalysisError(f"The {side} model {name} does not exist. Check the path.")
+        return
+    missing = [] if (place / "config.json").is_file() else ["config.json"]
+    # Some tokenizers come as vocabularies of other names, from which the library makes one.
+    if not any(any(place.glob(pattern)) for pattern in ("tokenizer*", "vocab*", "*.model", "*.tiktoken")):
+        missing.append("tokenizer.json")
+    if missing:
+        raise AnalysisError(f"The {side} model {name} has no {' and no '.join(missing)}; pass a folder in Hugging Face format.")
 
 
 def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options: Any) -> Any:

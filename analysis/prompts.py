@@ -252,6 +252,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _field(record: Any, field: str, name: str) -> Iterator[tuple[str, str]]:
     value = record.get(field) if isinstance(record, dict) else None
+    if isinstance(record, dict) and field in record and not isinstance(value, str):
+        raise AnalysisError(f"{field!r} of {name} is {_kind(value)}, not a string. Correct it.")
     if not isinstance(value, str):
         found = f"fields {sorted(record)}" if isinstance(record, dict) else type(record).__name__
         raise AnalysisError(f"A prompt must be a string in {field!r}; {name} has {found}. Pass --field, or correct it.")
@@ -259,3 +261,9 @@ def _field(record: Any, field: str, name: str) -> Iterator[tuple[str, str]]:
         raise AnalysisError(f"Prompts must have at most {MAX_LINE:,} characters; {name} has {len(value):,}. Cut it.")
     if value.strip():
         yield name, value
+
+
+def _kind(value: object) -> str:
+    """Return what JSON calls a value."""
+    kinds = {type(None): "null", bool: "a Boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return kinds.get(type(value), f"a {type(value).__name__}")

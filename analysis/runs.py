@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
@@ -40,12 +41,16 @@ from analysis.shards import (
 from otm.table import table_columns
 
 _EXCERPT = 200
+_PATIENCE = 5.0  # seconds; what was compiled before is loaded in less
 _PROMPTS_AT_ONCE = 1024
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What a call has done: shards there in all, shards written now, rows and compared contexts written now, seconds."""
+    """What a call has done: shards there in all, shards written now, rows and compared contexts written now.
+
+    `seconds` run from when the first shard that came was begun: models were loaded by then, and nothing was left to compile.
+    """
 
     num_shards: int
     finished: int
@@ -71,7 +76,7 @@ def measure_prompts(
         out: the run's folder.
         source, models, settings: what is measured.
         workers: where shards are computed.
-        share: numbers of the shards to compute, for one machine of several; None for all.
+        share: numbers of the shards to compute, for one machine of several; those that do not exist are left out. None for all.
         allow: places where settings or provenance may differ from those of an existing run.
 
     Raises:
@@ -91,13 +96,15 @@ def measure_prompts(
         if digest.count == 0:
             raise AnalysisError(f"A measurement needs at least one prompt; {source.name} has none. Give one per line.")
         plan = _plan(digest.count, settings.shard_prompts, "prompt")
-        place = place.for_pieces(plan["num_shards"] - len(finished_shards(out)))
+        wanted = _missing(out, plan, share)
+        place = place.for_pieces(len(wanted))
         described = _describe(models, place)
         named = {"draft": models.names[0], "target": models.names[1], "dtype": models.dtype}
         asked = named | {"prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}}
-        recorded, note = dataclasses.asdict(settings) | asked, work.NOTES[settings.positions]
+        recorded, note = settings.recorded | asked, work.NOTES[settings.positions]
         manifest = agree(out, manifest_of(recorded, note, described, plan, table_columns(settings.k)), allow)
-        wanted = _missing(out, manifest, share)
+        if wanted and place.scheduler is None and described["device"] == "cpu":
+            _compile()
         tasks = (
             work.ShardTask(index, models, settings, tuple((p.index, p.text) for p in group))
             for index, group in enumerate(in_shards(source, settings.shard_prompts))
@@ -121,7 +128,7 @@ def measure_trace_file(
     """
     from analysis.traces import open_trace
 
-    work.check_settings(settings, positions=tuple(work.NOTES))
+    work.check_settings(settings, positions=("trace",))
     place = workers or Workers()
     opened = open_trace(trace)
     rows = settings.shard_prompts
@@ -138,13 +145,13 @@ def measure_trace_file(
             "trace": dict(opened.metadata),
         }
         asked = {"trace": {"name": trace.name, "sha256": _file_digest(trace), "positions": count}}
-        recorded, note = dataclasses.asdict(settings) | asked, work.NOTES[settings.positions]
+        recorded, note = settings.recorded | asked, work.NOTES[settings.positions]
         plan = _plan(count, rows, "position")
+        wanted = _missing(out, plan, share)
         manifest = manifest_of(recorded, note, described, plan, work.trace_columns(settings.k))
         manifest = agree(out, as_intervals(manifest), allow)
         if not (out / PROMPTS).is_file():
             _write_prompts(out / PROMPTS, iter(()))
-        wanted = _missing(out, manifest, share)
         first = min(wanted, default=0)
         tasks = (
             work.TraceTask(first + number, settings, batch.pair, batch.prompt, batch.position)
@@ -180,6 +187,18 @@ def _describe(models: work.Models, place: Workers) -> dict[str, Any]:
     return described
 
 
+def _compile() -> None:
+    """Compile before workers start: with nothing compiled on the disk, each of them would do it all, at the same time."""
+    told = "compiling (once per installation, about half a minute)"
+    notice = threading.Timer(_PATIENCE, lambda: print(told, file=sys.stderr, flush=True))
+    notice.daemon = True
+    notice.start()
+    try:
+        work.compile_table()
+    finally:
+        notice.cancel()
+
+
 def _run(
     out: Path,
     manifest: Manifest,
@@ -191,13 +210,15 @@ def _run(
     """Compute the wanted shards and write each as it comes."""
     total, size = manifest["plan"][f"num_{_unit(manifest)}s"], manifest["plan"][f"{_unit(manifest)}s_per_shard"]
     here = {key: manifest["provenance"][key] for key in environment()}
-    keep_logits = bool(manifest["settings"]["save_logits"])
+    keep_logits = bool(manifest["settings"].get("save_logits"))
     if keep_logits:
         make_folder(out / LOGITS)
-    start, rows, contexts, written = time.monotonic(), 0, 0, 0
+    start, rows, contexts, written = math.inf, 0, 0, 0
     done = total - sum(min(size, total - index * size) for index in wanted)
     with tqdm(total=total, initial=done, unit=_unit(manifest), desc=out.name, disable=not sys.stderr.isatty()) as bar:
         for result in run_each(place, function, tasks):
+            # Clocks of two machines differ, durations do not.
+            start = min(start, time.monotonic() - result.seconds)
             if found := differences(here, result.environment):
                 raise AnalysisError(
                     f"Every worker must run the software of the run; one differs: {'; '.join(found)}. Update it."
@@ -210,22 +231,17 @@ def _run(
             bar.update(min(size, total - result.index * size))
     finished = finished_shards(out)
     if keep_logits and len(finished) == manifest["plan"]["num_shards"]:
-        _write_trace_manifest(out / LOGITS)
+        from analysis.traces import complete_trace
+
+        complete_trace(out / LOGITS)
     return Summary(
         num_shards=manifest["plan"]["num_shards"],
         finished=len(finished),
         written=written,
         rows=rows,
         contexts=contexts,
-        seconds=time.monotonic() - start,
+        seconds=time.monotonic() - start if written else 0.0,
     )
-
-
-def _write_trace_manifest(folder: Path) -> None:
-    from analysis.traces import write_manifest
-
-    if not (folder / "trace.json").is_file():
-        write_manifest(folder, sorted(path.name for path in folder.glob("shard-*.safetensors")))
 
 
 def _unit(manifest: Manifest) -> str:
@@ -236,8 +252,8 @@ def _plan(count: int, size: int, unit: str) -> dict[str, int]:
     return {f"num_{unit}s": count, f"{unit}s_per_shard": size, "num_shards": math.ceil(count / size)}
 
 
-def _missing(out: Path, manifest: Manifest, share: range | None) -> set[int]:
-    whole = range(manifest["plan"]["num_shards"])
+def _missing(out: Path, plan: dict[str, int], share: range | None) -> set[int]:
+    whole = range(plan["num_shards"])
     if share is not None and (share.start < 0 or share.start >= max(share.stop, 1) or share.start >= len(whole)):
         raise AnalysisError(
             f"Shards are numbered 0 to {len(whole) - 1} here; got {share.start}:{share.stop}. Pass some of these."

@@ -27,6 +27,7 @@ PROMPTS = "prompts.parquet"
 LOCK = ".lock"
 _TEMPORARY = ".partial"
 _METADATA = b"otm"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def shard_name(index: int) -> str:
@@ -109,7 +110,12 @@ def make_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise AnalysisError(_explain(error, path)) from error
+        if error.errno in _NO_ROOM:
+            raise AnalysisError(_explain(error, path)) from error
+        raise AnalysisError(
+            f"--out must be a folder that can be written; {path} does not exist ({error.strerror}). "
+            "The folder cannot be made; choose another --out."
+        ) from error
     return path
 
 
@@ -143,7 +149,7 @@ def _flush_folder(folder: Path) -> None:
 
 def _explain(error: OSError, path: Path) -> str:
     kept = "Shards that are finished are kept; run the same command again to go on."
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in _NO_ROOM:
         return f"Writing {path.name} needs free disk space; {path.parent} has no room ({error.strerror}). Free some. {kept}"
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return f"The output must be a writable folder; {path} cannot be written ({error.strerror}). Choose another --out."

@@ -76,8 +76,10 @@ class JsonLinesTrace(Trace):
             pairs = itertools.zip_longest(_lines(left, self.draft.name), _lines(right, self.target.name))
             for prompt, (one, two) in enumerate(pairs):
                 if one is None or two is None:
+                    short, long = (self.draft, self.target) if one is None else (self.target, self.draft)
+                    count = "1 line" if prompt == 1 else f"{prompt} lines"
                     raise AnalysisError(
-                        f"{self.draft.name} and {self.target.name} must have a line per prompt each; one ends at {prompt + 1}."
+                        f"{short.name} ends after {count}, {long.name} goes on. Give a line per prompt in both."
                     )
                 where = [f"{path.name}, line {prompt + 1}" for path in (self.draft, self.target)]
                 for position, p, q in _aligned(_positions_of(one, where[0]), _positions_of(two, where[1]), where):

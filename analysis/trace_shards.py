@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from analysis.errors import AnalysisError
 from analysis.trace_types import (
@@ -185,13 +185,31 @@ def write_trace(
         )
     partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
     try:
-        save_file(tensors, partial, metadata={**metadata, **own})
+        _save(tensors, partial, {**metadata, **own})
         partial.replace(place)
-    except (OSError, SafetensorError) as failure:
+    except OSError as failure:
         partial.unlink(missing_ok=True)
         raise AnalysisError(
             f"The trace {place} could not be written ({failure}). Check the folder and the space left."
         ) from failure
+
+
+def _save(tensors: Mapping[str, NDArray[Any]], path: Path, metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file: the same content, the same bytes, which the library's changing order of metadata would not give."""
+    kinds = {kind: name for name, kind in _DTYPES.items()}
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
+    # The widest first, so that every tensor is aligned.
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))
+    stop = 0
+    for name, value in ordered:
+        start, stop = stop, stop + value.nbytes
+        header[name] = {"dtype": kinds[str(value.dtype)], "shape": list(value.shape), "data_offsets": [start, stop]}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, value in ordered:
+            file.write(value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes())
 
 
 def _check_shapes(shapes: Mapping[str, tuple[str, tuple[int, ...]]], where: str) -> None:

@@ -33,6 +33,7 @@ from analysis.trace_types import (
 
 __all__ = ["Trace", "TraceBatch", "TraceSide", "open_trace", "top_log_probabilities", "write_manifest", "write_trace"]
 
+_RUN_MANIFEST, _RUN_LOGITS = "manifest.json", "logits"  # as `analysis.manifest` and `analysis.shards` name them
 _LARGEST_MANIFEST = 1 << 20
 _DEFAULT_ROUNDING = 2e-6  # float32 log-softmax of logits around 20
 
@@ -56,6 +57,8 @@ def open_trace(path: Path | str) -> Trace:
         raise AnalysisError(
             f"A trace is a .safetensors file or a folder with {MANIFEST}; {place} is neither. Check the path (docs/traces.md)."
         )
+    if not (place / MANIFEST).is_file() and (place / _RUN_MANIFEST).is_file():
+        raise AnalysisError(f"A trace is a folder with {MANIFEST}; {place} has none. {_way_out(place)}")
     manifest = _read_manifest(place / MANIFEST)
     size, metadata = _manifest_size(manifest), _manifest_metadata(manifest)
     form = manifest.get("form")
@@ -63,6 +66,16 @@ def open_trace(path: Path | str) -> Trace:
         known = " or ".join(repr(name) for name in _FORMS)
         raise AnalysisError(f"{MANIFEST} must have the form {known}; got {form!r}. See docs/traces.md.")
     return _FORMS[form](place, manifest, size, metadata)
+
+
+def _way_out(run: Path) -> str:
+    """Say where the trace of a run is, or why there is none."""
+    logits = run / _RUN_LOGITS
+    if (logits / MANIFEST).is_file():
+        return f"Did you mean {logits}?"
+    if logits.is_dir():
+        return f"That is a run whose logits are a trace once all its shards are there: measure the rest, then pass {logits}."
+    return "That is a run without --save-logits. Measure it with them, or pass a trace."
 
 
 def _open_shards(folder: Path, manifest: Mapping[str, Any], size: int | None, metadata: Mapping[str, str]) -> Trace:
@@ -105,6 +118,12 @@ def top_log_probabilities(log_probabilities: NDArray[np.floating[Any]], m: int) 
     with np.errstate(divide="ignore"):
         tail = np.log(np.exp(left).sum(axis=1))
     return TraceSide(np.where(possible, kept, -1), np.where(possible, values, -np.inf), tail)
+
+
+def complete_trace(folder: Path) -> None:
+    """Make the logits of a finished run a trace, unless they are one already."""
+    if not (folder / MANIFEST).is_file():
+        write_manifest(folder, sorted(path.name for path in folder.glob("shard-*.safetensors")))
 
 
 def write_manifest(folder: Path | str, files: Sequence[str]) -> None:

@@ -10,8 +10,12 @@ import typer
 from analysis.commands.options import Device, DraftName, TargetName, TrustRemoteCode, integers
 from analysis.errors import AnalysisError
 
+_OF_TRACES = {"out", "from_trace", "k", "shard_size", "shards", "workers", "threads", "scheduler", "allow"}
+"""The options that mean something for a trace."""
+
 
 def measure(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run there goes on.")],
     draft: DraftName = None,
     target: TargetName = None,
@@ -24,7 +28,8 @@ def measure(
     k: Annotated[str, typer.Option(help="Numbers of drafts, such as 1-8 or 1,2,4,8.")] = "1-8",
     temperature: Annotated[str, typer.Option(help="Sampling temperatures of both models, comma-separated.")] = "1.0",
     draft_temperature: Annotated[
-        str | None, typer.Option(help="Temperatures of the draft alone. Default: the target's.")
+        str | None,
+        typer.Option(help="Temperatures of the draft alone, each with every --temperature and --top-p. Default: the target's."),
     ] = None,
     top_p: Annotated[str, typer.Option(help="Nucleus masses of both models, comma-separated; 1.0 keeps all.")] = "1.0",
     seed: Annotated[int, typer.Option(help="Seed of sampled paths.")] = 0,
@@ -35,9 +40,16 @@ def measure(
     device_map: Annotated[str | None, typer.Option(help="Spread each model over devices: auto, balanced, …")] = None,
     dtype: Annotated[str, typer.Option(help="Weights: float32, float16 or bfloat16.")] = "float32",
     precision: Annotated[str, typer.Option(help="Softmax of the analysis: float64 or float32.")] = "float64",
-    shard_size: Annotated[int | None, typer.Option(help="Prompts (positions of a trace) per shard.")] = None,
-    shards: Annotated[str | None, typer.Option(help="Only these shards, START:STOP: one machine's share.")] = None,
-    save_logits: Annotated[int, typer.Option(help="Also keep the top M log-probabilities and the tail mass; 0: no.")] = 0,
+    shard_size: Annotated[
+        int | None, typer.Option(help="Prompts per shard (default 16), or positions of a trace (default 4096).")
+    ] = None,
+    shards: Annotated[
+        str | None,
+        typer.Option(
+            help="START:STOP: only these shards of --shard-size prompts, as far as there are any: one machine's share."
+        ),
+    ] = None,
+    save_logits: Annotated[int, typer.Option(help="Keep the top M log-probabilities at temperature 1, without top-p.")] = 0,
     workers: Annotated[int | None, typer.Option(help="Local processes. Default: by cores, memory and device.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads per process; part of what a run is.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, instead of local processes.")] = None,
@@ -45,6 +57,8 @@ def measure(
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Measure every batched scheme on real logits, position by position, into Parquet shards."""
+    if from_trace is not None:
+        _check_trace_options(context)
     from analysis.measure import Models, Settings
     from analysis.resources import resources
     from analysis.runs import measure_prompts, measure_trace_file
@@ -71,16 +85,26 @@ def measure(
     share = None if shards is None else shard_range(shards)
     common = {"settings": settings, "workers": place, "share": share, "allow": tuple(allow or ())}
     if from_trace is not None:
-        if prompts is not None or dataset is not None or draft is not None or target is not None:
-            raise AnalysisError(
-                "A trace has its own prompts and models; --from-trace goes without --prompts, --dataset and models."
-            )
         summary = measure_trace_file(out, trace=from_trace, **common)  # type: ignore[arg-type]
     else:
         source = _source(prompts, dataset, split, field)
         summary = measure_prompts(out, source=source, models=models, **common)  # type: ignore[arg-type]
-    rate = f", {summary.contexts / summary.seconds:,.0f} positions per second" if summary.contexts else ""
+    rate = ""
+    if summary.written:
+        positions_per_second, rows_per_second = (count / summary.seconds for count in (summary.contexts, summary.rows))
+        rate = f", {positions_per_second:,.0f} positions ({rows_per_second:,.0f} rows) per second"
     typer.echo(f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them now{rate}")
+
+
+def _check_trace_options(context: typer.Context) -> None:
+    """Raise if an option was given that means nothing for a trace."""
+    # By name: typer may bring a click of its own, whose enumeration is not the installed click's.
+    given = [name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
+    if useless := [f"--{name.replace('_', '-')}" for name in given if name not in _OF_TRACES]:
+        raise AnalysisError(
+            "A trace keeps the models, prompts, temperature, top-p and positions it was recorded with; --from-trace goes without "
+            f"{', '.join(useless)}. Leave out what does not apply."
+        )
 
 
 def reals(text: str, name: str) -> tuple[float, ...]:

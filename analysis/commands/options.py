@@ -16,7 +16,8 @@ TargetName = Annotated[str | None, typer.Option(help="Target model: hub name or 
 Temperature = Annotated[float, typer.Option(min=0.0, help="Sampling temperature of both models.")]
 TopP = Annotated[float | None, typer.Option(help="Nucleus mass of both models.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-TrustRemoteCode = Annotated[bool, typer.Option(help="Run Python files that come with a model.")]
+# Named alone: the form with --no- would widen the help's first column until it cuts the other names.
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python files that come with a model.")]
 
 
 def integers(text: str, *, name: str = "k", minimum: int = 1) -> list[int]:
@@ -33,6 +34,8 @@ def integers(text: str, *, name: str = "k", minimum: int = 1) -> list[int]:
         for part in text.split(","):
             first, _, last = part.strip().partition("-")
             low, high = int(first), int(last or first)
+            if high < low:
+                raise AnalysisError(f"{low}-{high} runs backwards; write {high}-{low}.")
             if high - low < MOST_NUMBERS:
                 found |= set(range(low, high + 1))
             else:
@@ -41,8 +44,8 @@ def integers(text: str, *, name: str = "k", minimum: int = 1) -> list[int]:
         raise AnalysisError(
             f"{name} must be integers or ranges separated by commas, such as 1,2,4 or 1-8; got {text!r}. Write them so."
         ) from error
-    if not found or min(found) < minimum or len(found) > MOST_NUMBERS:
-        raise AnalysisError(
-            f"{name} must be 1 to {MOST_NUMBERS} numbers, each at least {minimum}; got {text!r}. Drop the others."
-        )
+    if min(found) < minimum:
+        raise AnalysisError(f"{name} starts at {minimum}; got {min(found)}. Leave it out.")
+    if len(found) > MOST_NUMBERS:
+        raise AnalysisError(f"{name} must be at most {MOST_NUMBERS} numbers; got {text!r}. Drop some.")
     return sorted(found)

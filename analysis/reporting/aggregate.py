@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from analysis.errors import AnalysisError
 from analysis.reporting.run import Run
-from analysis.reporting.statistics import ClusterSums, Floats, Histograms, Means, Tally, clustered_means
+from analysis.reporting.statistics import ClusterSums, Floats, Histograms, Means, Tally, clipped, clustered_means
 
 ENTROPY = "target_entropy"
 BINS = 10
 
+_DISTANCE = "tv"
 _MOST_BYTES = 512 << 20
 _MOST_SETTINGS = 200
 _MOST_CLUSTERS = 512
@@ -150,9 +151,10 @@ class _Columns:
         self.intervals = any(column.is_interval for column in schemes)
         self.schemes = [c.lower for c in schemes] + ([c.upper for c in schemes] if self.intervals else [])
         self.statistics = [c.lower for c in statistics] + [c.upper for c in statistics]
+        self.most_described = np.tile([1.0 if c.name == _DISTANCE else np.inf for c in statistics], 2)
         self.num_schemes = len(schemes)
         self.entropy = run.statistic(ENTROPY)
-        self.distance = run.statistic("tv")
+        self.distance = run.statistic(_DISTANCE)
         place = {c.name: i for i, c in enumerate(schemes)}
         self.with_optimum = [i for i, c in enumerate(schemes) if c.optimum in place]
         self.optimum = [place[str(schemes[i].optimum)] for i in self.with_optimum]
@@ -236,14 +238,16 @@ class _Tables:
             by_entropy=tuple(self._binned(self.by_entropy, s) for s in settings),
             by_position=tuple(self._binned(self.by_position, s) for s in settings),
             histograms=self.histograms,
-            statistics=tuple(clustered_means(*self.described.tables([s])) for s in settings),
+            statistics=tuple(
+                clipped(clustered_means(*self.described.tables([s])), 0.0, self.columns.most_described) for s in settings
+            ),
             infinite=tuple(self.infinite / rows),
             prompts=self._prompts(),
         )
 
     def _means(self, tables: tuple[Floats, Floats]) -> tuple[Means, Means]:
         count = self.columns.num_schemes
-        means = clustered_means(*tables)
+        means = clipped(clustered_means(*tables), 0.0, 1.0)
         lower = _part(means, slice(0, count))
         return lower, (_part(means, slice(count, 2 * count)) if self.columns.intervals else lower)
 

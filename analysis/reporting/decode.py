@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
 import re
@@ -12,16 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from analysis.decoding import FORMAT, VERSION
+from analysis.decoding import FORMAT, VERSION, block_efficiency
 from analysis.errors import AnalysisError
 from analysis.reporting.aggregate import Aggregates
+from analysis.reporting.levels import levels_of, most_tokens
 from analysis.reporting.run import Run
-from analysis.reporting.statistics import clustered_means
 
 _MOST_LINE_BYTES = 1 << 24
 _MOST_DECODERS = 200
-_MOST_LEVELS = 1_000
-_MOST_TEXT = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +64,11 @@ class DecodeRun:
             told.append("The decode run used other model weights than the measured run: predictions are for other models.")
         if self._setting(run, found) is None:
             told.append("The measured run has no sampling setting equal to the decode run's: there are no predictions.")
+        decoded, measured = max((row.prompts for row in self.rows), default=0), found.survey.num_prompts
+        if decoded < measured:
+            told.append(
+                f"{decoded} prompt{'s' * (decoded != 1)} decoded; the predictions are for all {measured} of the measured run."
+            )
         return told
 
     def _setting(self, run: Run, found: Aggregates) -> int | None:
@@ -82,7 +84,7 @@ class DecodeRun:
 
 
 def read_decode(path: Path) -> DecodeRun:
-    """Average a results file of `python -m analysis decode` by decoder.
+    """Average a results file of `python -m analysis decode` by decoder, with the intervals that `decode` prints.
 
     Memory: two numbers per decoder and prompt.
 
@@ -92,10 +94,12 @@ def read_decode(path: Path) -> DecodeRun:
     lines = _lines(path)
     settings = _header(path, next(lines, (1, None))[1])
     totals: dict[str, dict[int, list[float]]] = {}
+    most: dict[str, int] = {}  # drafted tokens per call
     for number, record in lines:
         try:
-            decoder, prompt = str(record["decoder"]), int(record["prompt"])
+            decoder, prompt = str(record["decoder"]), int(str(record["prompt"]), 16)  # named by digits of a digest
             lengths = [int(length) for length in record["lengths"]]
+            drafted = int(record["drafted"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise _bad(path, number, f"{type(error).__name__}: {error}") from error
         if decoder not in totals and len(totals) == _MOST_DECODERS:
@@ -103,81 +107,10 @@ def read_decode(path: Path) -> DecodeRun:
         entry = totals.setdefault(decoder, {}).setdefault(prompt, [0.0, 0.0])
         entry[0] += sum(lengths)
         entry[1] += len(lengths)
+        most[decoder] = max(most.get(decoder, 0), drafted)
     called = {decoder: prompts for decoder, prompts in totals.items() if any(calls for _, calls in prompts.values())}
-    return DecodeRun(tuple(_row(decoder, prompts) for decoder, prompts in called.items()), settings)
-
-
-def levels_of(decoder: str) -> tuple[str, str, tuple[int, ...]] | None:
-    """Return (law, verifier, children of a vertex by level) of a decoder's text, None where levels do not look alike.
-
-    The text is parsed, not executed, and no tree is built from it.
-
-    >>> levels_of("DraftSelection(4, 3, RecursiveRejection())")
-    ('IID', 'RecursiveRejection', (4, 1, 1))
-    >>> levels_of("Gsd(specinfer(6))") is None
-    True
-    """
-    try:
-        call = ast.parse(decoder[:_MOST_TEXT].strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
-        return None
-    arguments = list(call.args)
-    match call.func.id, len(arguments):
-        case "SpeculativeSampling", 1 | 2:
-            return _plan("IID", _name(arguments[1:], "Maximal"), _chain(arguments[0]))
-        case "DraftSelection", 2 | 3:
-            first, rest = _count(arguments[0]), _chain(arguments[1])
-            return _plan("IID", _name(arguments[2:], "KSeq"), (first, *rest[1:]) if first and rest else ())
-        case "PrefixTree", 1 | 2:
-            return _plan("IID", _name(arguments[1:], "KSeq"), _counts(arguments[0]))
-        case "Gsd", 1:
-            return _plan("WithoutReplacement", "RecursiveRejection", _shape(arguments[0]))
-        case "TreeVerification", 3:
-            law = arguments[1].func.id if isinstance(arguments[1], ast.Call) and isinstance(arguments[1].func, ast.Name) else ""
-            return _plan(law, _name(arguments[2:], ""), _shape(arguments[0]))
-    return None
-
-
-def _plan(law: str, verifier: str, counts: tuple[int, ...]) -> tuple[str, str, tuple[int, ...]] | None:
-    return (law, verifier, counts) if law and verifier and counts else None
-
-
-def _name(arguments: list[ast.expr], default: str) -> str:
-    """Return the name of a verifier written without parameters; nothing for one with, which the run did not measure."""
-    if not arguments:
-        return default
-    call = arguments[0]
-    plain = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args and not call.keywords
-    return call.func.id if plain else ""  # type: ignore[attr-defined]
-
-
-def _count(node: ast.expr) -> int:
-    value = node.value if isinstance(node, ast.Constant) else None
-    return value if type(value) is int and 1 <= value <= _MOST_LEVELS else 0
-
-
-def _chain(node: ast.expr) -> tuple[int, ...]:
-    return (1,) * _count(node)
-
-
-def _counts(node: ast.expr) -> tuple[int, ...]:
-    found = [_count(item) for item in node.elts] if isinstance(node, ast.Tuple | ast.List) else []
-    return tuple(found) if all(found) else ()
-
-
-def _shape(node: ast.expr) -> tuple[int, ...]:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or len(node.args) != 1 or node.keywords:
-        return ()
-    match node.func.id:
-        case "chain":
-            return _chain(node.args[0])
-        case "batch":
-            return (_count(node.args[0]),) if _count(node.args[0]) else ()
-        case "prefix_tree":
-            return _counts(node.args[0])
-    return ()
+    rows = tuple(_row(decoder, prompts, most_tokens(decoder, most[decoder])) for decoder, prompts in called.items())
+    return DecodeRun(rows, settings)
 
 
 _SINGLE_REJECTION = ("Maximal", "KSeq", "RecursiveRejection", "NaiveTree", "Optimal")
@@ -240,18 +173,17 @@ def _header(path: Path, header: Any) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def _row(decoder: str, prompts: dict[int, list[float]]) -> DecodeRow:
-    table = np.array(list(prompts.values()))
-    means = clustered_means(table[:, :1], table[:, 1:])
-    known = bool(np.isfinite(means.low[0]))
+def _row(decoder: str, prompts: dict[int, list[float]], most: int) -> DecodeRow:
+    tokens, calls = np.array(list(prompts.values())).T
+    mean, low, high = block_efficiency(tokens, calls, most=most)
     return DecodeRow(
         decoder=decoder,
-        measured=float(means.mean[0]),
-        measured_low=float(means.low[0]) if known else None,
-        measured_high=float(means.high[0]) if known else None,
+        measured=mean,
+        measured_low=low,
+        measured_high=high,
         predicted=None,
-        target_calls=int(table[:, 1].sum()),
-        prompts=len(table),
+        target_calls=int(calls.sum()),
+        prompts=len(calls),
     )
 
 

@@ -27,7 +27,7 @@ def render(view: dict[str, Any]) -> str:
         header = ["scheme", *(f"k = {k}" for k in view["ks"])]
         blocks.append(_table(header, [[row[0], *(_cell(cell) for cell in row[1:])] for row in table["cells"]]))
         if table["statistics"]:
-            blocks.append(_table(["quantity", "mean", "95 % interval", "infinite at"], table["statistics"]))
+            blocks.append(_table(["quantity", "mean", "95 % interval", "remarks"], table["statistics"]))
     if len(view["tables"]) > _MOST_TABLES:
         blocks.append(f"{len(view['tables']) - _MOST_TABLES} more sampling settings are in the HTML page.")
     if view["best_draft_temperature"]:
@@ -35,7 +35,13 @@ def render(view: dict[str, Any]) -> str:
     if view["decode"]:
         names = ("decoder", "predicted", "measured", "interval", "target_calls", "prompts")
         header = ["decoder", "predicted tokens per call", "measured", "95 % interval", "target calls", "prompts"]
-        blocks += ["## Block efficiency", _table(header, [[row[name] for name in names] for row in view["decode"]])]
+        blocks += [
+            "## Block efficiency",
+            escaped(view["prediction"]),
+            *(f"> **Note:** {escaped(n)}" for n in view["decode_notes"]),
+        ]
+        blocks += [_table(header, [[row[name] for name in names] for row in view["decode"]])]
+    blocks += ["## Terms", "\n".join(f"* **{escaped(term)}**: {escaped(text)}" for term, text in view["terms"])]
     blocks += ["## How the numbers were made", *(escaped(line) for line in view["method"])]
     blocks.append(_table(["provenance", ""], view["provenance"]))
     return "\n\n".join(blocks) + "\n"

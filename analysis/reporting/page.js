@@ -535,13 +535,35 @@
     paper = 0;
     refresh(everything);
   });
-  let resizing = 0;
-  window.addEventListener("resize", () => {
-    clearTimeout(resizing);
-    resizing = setTimeout(() => refresh(everything), 150);
-  });
 
-  refresh(everything).then(() => {
+  // The column can change its width at any time, while the first charts are drawn too, and without a resize of the window: a
+  // scroll bar appears. What counts is the width that the charts were drawn at.
+  const column = document.querySelector("main");
+  let drawn = 0;
+  const fits = () => paper > 0 || column.clientWidth === 0 || column.clientWidth === drawn; // 0: no window at all
+  const fit = () => {
+    if (fits()) {
+      return Promise.resolve();
+    }
+    drawn = column.clientWidth;
+    return refresh(everything).then(fit);
+  };
+  let resizing = 0;
+  new ResizeObserver(() => {
+    if (fits()) {
+      return;
+    }
+    if (resizing === 0) {
+      fit(); // at once, then once more when the window has come to rest
+    }
+    clearTimeout(resizing);
+    resizing = setTimeout(() => {
+      resizing = 0;
+      fit();
+    }, 150);
+  }).observe(column);
+
+  fit().then(() => {
     document.documentElement.dataset.drawn = "yes";
   });
 })();

@@ -104,6 +104,11 @@ class Run:
         return found if isinstance(found, dict) else {}
 
     @property
+    def is_interval(self) -> bool:
+        """Whether the run certifies bounds of acceptance instead of values."""
+        return any(column.is_interval for column in self.schemes)
+
+    @property
     def trace(self) -> dict[str, Any] | None:
         """What a recorded trace says of itself, None where models were measured."""
         found = self.section("provenance").get("trace")

@@ -33,6 +33,16 @@ class Means:
     high: Floats
 
 
+def clipped(means: Means, least: float | Floats, most: float | Floats) -> Means:
+    """Return means whose confidence limits stay in the range of what is averaged; they cover as often, as the mean lies there.
+
+    >>> means = Means(mean=np.array([0.6]), low=np.array([0.2]), high=np.array([1.015]))
+    >>> float(clipped(means, 0.0, 1.0).high[0])
+    1.0
+    """
+    return Means(mean=means.mean, low=np.maximum(means.low, least), high=np.minimum(means.high, most))
+
+
 class ClusterSums:
     """Sums and counts of every column for every (group, cluster), filled batch by batch.
 

@@ -27,6 +27,10 @@ LAWS = {
 ATTAINED = {"IID": "otm.Optimal", "Greedy": "otm.GreedyOptimal"}
 """The verifier that attains the optimum of a draft law at any vocabulary size."""
 
+_OPTIMUM_LABELS = {
+    law: f"optimum, {drafts} ({ATTAINED[law]})" for law, drafts in (("IID", "i.i.d. drafts"), ("Greedy", LAWS["Greedy"]))
+}
+
 _NAIVE_OPTIMAL = "naive (optimal)", "Deterministic"
 
 
@@ -73,7 +77,7 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
             label = f"{name}, by rule ({LAWS.get(law, law)})"
         attained = kinds[key] == "optimum" and law in ATTAINED
         if attained or (name, law) == _NAIVE_OPTIMAL:  # names that say their law
-            name = label = f"optimal verifier ({ATTAINED[law]})" if attained else "naive, optimal for top-k drafts"
+            name = label = _OPTIMUM_LABELS[law] if attained else "naive, optimal for top-k drafts"
         usable = attained or kinds[key] == "verifier"
         schemes.append(Scheme(name, law, definition, label, kinds[key], usable, tuple(columns), optima[0]))
     return tuple(schemes)

@@ -24,6 +24,10 @@ KINDS = (
 )
 COSTS = Costs()
 
+NEAR = 0.01
+"""Options within one per cent of the best are named beside it; the page does the same."""
+
+_LEVELS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight"}
 _LISTED_PROMPTS = 5
 _LONGEST_VALUE = 400
 
@@ -66,6 +70,7 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any
         "attained": ", ".join(f"{ATTAINED[s.law]} ({words.LAWS[s.law]})" for s in schemes if s.usable and s.kind == "optimum"),
         "costs": dataclasses.asdict(COSTS),
         "interval_words": words.interval_words(run, found),
+        "band_words": words.band_words(run, found),
         "has_gap": any(s.optimum is not None and s.kind == "verifier" for s in schemes),
         "has_entropy": any(len(binned.centre) for binned in found.by_entropy),
         "histogram_bins": HISTOGRAM_BINS,
@@ -73,6 +78,7 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any
         "varied": [(name.replace("_", "-"), name.replace("_", " ").replace("top p", "top-p")) for name in names],
         "best_draft_temperature": _best_draft_temperature(run, found, schemes) if "draft_temperature" in names else "",
         "decode": [] if decode is None else [_decode_row(row) for row in decode.predicted(run, found)],
+        "prediction": words.PREDICTION,
         "decode_notes": [] if decode is None else [shown(note) for note in decode.notes(run, found)],
         "tables": [_table(run, found, schemes, s) for s in range(len(labels))],
         "fastest": _fastest(run, found, labels),
@@ -180,10 +186,9 @@ def interval_text(means: Means, column: int, digits: int = 4) -> str:
 def _short(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int, label: str) -> list[str]:
     """Say the main findings in a few sentences, for the setting shown first."""
     mean, upper, lines = found.lower[setting].mean, found.upper[setting].mean, []
-    intervals = any(column.is_interval for column in run.schemes)
     single = next((i for s in schemes if s.kind == "optimum" for i in s.columns if run.schemes[i].k == 1), None)
     if single is not None and np.isfinite(mean[single]):
-        interval = "" if intervals else interval_text(found.lower[setting], single, 3)
+        interval = "" if run.is_interval else interval_text(found.lower[setting], single, 3)
         lines.append(
             f"One draft is accepted with probability {ends(mean[single], upper[single], 3)}{f' ({interval})' if interval else ''} "
             f"at best: a target call then yields {ends(1 + mean[single], 1 + upper[single], 2)} tokens instead of 1."
@@ -193,9 +198,29 @@ def _short(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: in
     if ranked:
         lines.append(
             f"If a draft pass costs {COSTS.draft:g} of a target pass and checking one more token {COSTS.verify:g}, with one "
-            f"drafted level: {verdict(ranked, COSTS)}. Your costs will differ: see the calculator."
+            f"drafted level: {verdict(ranked, COSTS)}.{_alternatives(run, found, setting, ranked)} Your costs will differ: see "
+            "the calculator in report.html."
         )
-    return [f"All of this is for {label}.", *lines]
+    return [words.setting_words(run, label, len(found.survey.settings)), *lines]
+
+
+def _alternatives(run: Run, found: Aggregates, setting: int, ranked: list[Choice]) -> str:
+    """Say what else the calculator offers beside the best choice: fewer drafts within a per cent of it, and more levels."""
+    best, told = ranked[0], ""
+    if best.speed <= 1:
+        return told
+    near = [c.k for c in ranked if c.scheme == best.scheme and c.k < best.k and c.speed >= best.speed * (1 - NEAR)]
+    if near:
+        whose = f"The lower end of k = {min(near)}" if run.is_interval else f"k = {min(near)}"
+        told += f" {whose} is within {NEAR:.0%}.".replace("%", " %")
+    costs = [dataclasses.replace(COSTS, levels=levels) for levels in _LEVELS]
+    longer = [(choices(run, found, setting, cost)[0], cost.levels) for cost in costs]
+    other, levels = max(longer, key=lambda pair: pair[0].speed)
+    if round(other.speed, 2) > round(best.speed, 2):
+        which = "" if other.scheme == best.scheme else f"{shown(other.scheme.label)} and "
+        speed = ends(other.speed, other.speed_upper, 2, "×")
+        told += f" {_LEVELS[levels]} drafted levels with {which}k = {other.k} would give {speed} if levels were independent."
+    return told
 
 
 def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int) -> list[str]:
@@ -216,11 +241,13 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
     i = _column(run, scheme, k)
     gap = ends(100 * found.gap_low[setting].mean[i], 100 * found.gap_high[setting].mean[i], 1)
     law, best = words.LAWS.get(family.law, shown(family.law)), ends(mean[optimum], upper[optimum], 3)
+    left_open = " (certified range; what was not recorded leaves it open)" if run.is_interval else ""
+    points = f"{gap} points more{left_open} than"
     told = f"With k = {k} {law} drafts the optimum is {best}"
     reached = f"{shown(scheme.name)}, the best other verifier ({ends(mean[i], upper[i], 3)})"
     if family.usable:
-        return [f"{told}; {ATTAINED[family.law]}() attains it: {gap} points more than {reached}."]
-    return [f"{told}, {gap} points more than {reached.replace(' other', '')}."]
+        return [f"{told}; {ATTAINED[family.law]}() attains it: {points} {reached}."]
+    return [f"{told}, {points} {reached.replace(' other', '')}."]
 
 
 def _fastest(run: Run, found: Aggregates, labels: list[str]) -> list[tuple[str, ...]]:
@@ -310,12 +337,31 @@ def _cell(run: Run, found: Aggregates, setting: int, column: int | None) -> tupl
 
 
 def _statistics(run: Run, found: Aggregates, setting: int) -> list[tuple[str, str, str, str]]:
+    """Return (quantity, mean, interval, remark) of the statistics; an interval runs from the lower end's to the upper end's."""
     means, infinite, count = found.statistics[setting], found.infinite[setting], len(run.statistics)
     rows = []
     for i, column in enumerate(run.statistics):
-        value = f"{means.mean[i]:.4f}" if not column.is_interval else f"[{means.mean[i]:.4f}, {means.mean[count + i]:.4f}]"
-        share = max(infinite[i], infinite[count + i])
-        often = f"{100 * share:.1f} % of positions, left out of the mean" if share else ""
+        never, unbounded = float(infinite[i]), float(infinite[count + i] - infinite[i])  # infinite; without an upper bound
+        high = np.inf if unbounded > 0 else means.high[count + i]
+        value = _number(means.mean[i])
+        if column.is_interval:
+            value = f"[{value}, {_number(np.inf if unbounded > 0 else means.mean[count + i])}]"
+        interval = f"{_number(means.low[i])} to {_number(high)}" if np.isfinite(means.low[i]) else ""
         label = shown(f"{column.label} ({column.unit})" if column.unit else column.label)
-        rows.append((label, value, interval_text(means, i), often))
+        rows.append((label, value, interval, _infinite_words(never, unbounded)))
     return rows
+
+
+def _number(value: float) -> str:
+    return "∞" if np.isposinf(value) else f"{value:.4f}" if np.isfinite(value) else "–"
+
+
+def _infinite_words(never: float, unbounded: float) -> str:
+    """Say at which share of positions a quantity is infinite, and at which it could be."""
+    told = []
+    if never > 0:
+        told.append(f"infinite at {100 * never:.1f} % of positions, left out of the mean")
+    if unbounded > 0:
+        where = "" if unbounded == 1 else f" at {100 * unbounded:.1f} % of positions"
+        told.append(f"no upper bound{where}: a token that was not listed could have probability 0 in one model")
+    return "; ".join(told)

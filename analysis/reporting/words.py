@@ -30,6 +30,11 @@ _TERMS = {
     "likely tokens that together have mass p. All numbers are for the processed distributions.",
 }
 
+PREDICTION = (
+    "Predicted from the run's mean acceptance, over all its prompts, as if one draft sequence survived each level; a scheme that "
+    "keeps several gets more."
+)
+
 _LAW_TERMS = {
     "IID": "each draft drawn independently from the draft model; the same token may come twice",
     "WithoutReplacement": "drafts drawn one after another, none twice",
@@ -47,9 +52,9 @@ _SCHEME_TERMS = {
     "listrace": "k draft races against one target race (Rowan et al. 2025)",
     "minhash": "shared darts thrown until each model accepts one (Daliri et al. 2024)",
     "singledraftrejection": "standard speculative sampling with one draft (Leviathan et al. 2023; Chen et al. 2023)",
-    "optimalverifierotmoptimal": "selects a draft by independent scores, then one rejection step; no verifier of i.i.d. drafts "
+    "optimumiiddraftsotmoptimal": "selects a draft by independent scores, then one rejection step; no verifier of i.i.d. drafts "
     "accepts more",
-    "optimalverifierotmgreedyoptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
+    "optimumtopkdrawotmgreedyoptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
     "greedyoptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
     "naiveoptimalfortopkdrafts": "samples the target and looks whether it is among the top k; nothing lossless does better "
     "with these drafts",
@@ -62,13 +67,14 @@ _SCHEME_TERMS = {
 _POSITIONS = {
     "text": "Both models were compared along the given text (teacher forcing). The numbers describe how well the draft "
     "predicts the target on this text; text that neither model would write can be harder or easier than what a decoder meets.",
-    "target": "Both models were compared along continuations sampled from the target. This is the text that lossless decoding "
+    "target": "Both models were compared along continuations sampled from the target, at each row's own temperature and "
+    "top-p. This is the text that lossless decoding "
     "produces, whatever the scheme.",
-    "draft": "Both models were compared along continuations sampled from the draft, so at contexts that the draft likes. A decoder "
-    "meets the target's text instead; expect a difference.",
-    "on-policy": "Positions are those that a verifier examines while single-draft speculative decoding runs. Positions right "
-    "after a rejection and those deep in a block are met as often as a decoder meets them; bonus positions, where nothing is "
-    "drafted, are not among them.",
+    "draft": "Both models were compared along continuations sampled from the draft, at each row's own temperature and top-p, so at "
+    "contexts that the draft likes. A decoder meets the target's text instead; expect a difference.",
+    "on-policy": "Positions are those that a verifier examines while single-draft speculative decoding runs at each row's own "
+    "temperature and top-p. Positions right after a rejection and those deep in a block are met as often as a decoder meets "
+    "them; bonus positions, where nothing is drafted, are not among them.",
     "trace": "Positions are those of a recorded trace; what they stand for is up to the trace.",
 }
 
@@ -96,21 +102,39 @@ def interval_words(run: Run, found: Aggregates) -> str:
     if found.survey.num_prompts < 2:
         words = "All positions come from one prompt, so no interval over prompts can be given."
     else:
-        words = "Bands are 95 % intervals over prompts."
-    if any(column.is_interval for column in run.schemes):
+        words = "" if run.is_interval else "Bands are 95 % intervals over prompts."
+    if run.is_interval:
         return (
-            f"{words} The run knows only the most likely tokens and the mass of the rest, so acceptance is certified between two "
-            "ends: lines are the lower end, bands reach from the lower end's interval to the upper end's."
-        )
+            "The run knows only the most likely tokens and the mass of the rest, so acceptance is certified between two ends. "
+            f"{words}"
+        ).strip()
     return f"It is computed exactly at every position from both models' distributions, then averaged. {words}"
+
+
+def band_words(run: Run, found: Aggregates) -> str:
+    """Return what lines and bands are in the charts of a run of intervals; nothing otherwise, where bands are the usual ones."""
+    if not run.is_interval:
+        return ""
+    widened = "" if found.survey.num_prompts < 2 else ", widened by the 95 % interval over prompts"
+    return f"Line: certified lower end. Band: from there to the certified upper end{widened}."
+
+
+def setting_words(run: Run, label: str, settings: int) -> str:
+    """Return which sampling setting the findings are for, and by what rule it was chosen."""
+    if settings == 1 or run.trace is not None:
+        return f"All of this is for {label}."
+    return (
+        f"All of this is for {label}. Of the {settings} sampling settings measured it is the one nearest to plain sampling "
+        "(temperature 1, no top-p)."
+    )
 
 
 def method(run: Run, found: Aggregates) -> list[str]:
     """Return the paragraphs on positions, intervals and completeness."""
     note = run.manifest.get("position_note")
-    positions = str(run.section("settings").get("positions", ""))
-    told = f"Positions: {note.rstrip('.')}. " if isinstance(note, str) and note else "Positions: "
-    lines = [told + _POSITIONS.get(positions, "") if note or positions in _POSITIONS else ""]
+    noted = f"{note.rstrip('.')}." if isinstance(note, str) and note else ""
+    positions = _POSITIONS.get(str(run.section("settings").get("positions", "")), noted)
+    lines = [f"Positions: {positions}" if positions else ""]
     if found.survey.num_prompts > 1:
         shared = (
             ""
@@ -127,7 +151,7 @@ def method(run: Run, found: Aggregates) -> list[str]:
             "of the same kind; they know nothing of other kinds of text."
         )
     exact = "is exact for its position up to floating-point rounding"
-    if any(column.is_interval for column in run.schemes):
+    if run.is_interval:
         exact = "lies between the two ends, whatever the probabilities of the tokens that were not recorded"
     lines.append(f"Values: every acceptance {exact}; nothing was sampled except, where said above, the text itself.")
     return [line for line in lines if line]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import otm
+from analysis.decoding import prompt_name
 
 V = 12
 HOSTILE = (
@@ -226,10 +227,12 @@ def decode_file(path: Path, records: list[dict[str, Any]], **settings: Any) -> P
     return path
 
 
+_NAMES = [prompt_name([i]) for i in range(2)]
+
 RECORDS = [
-    {"decoder": "SpeculativeSampling(3)", "prompt": 0, "lengths": [4, 1, 2]},
-    {"decoder": "SpeculativeSampling(3)", "prompt": 0, "lengths": [3]},
-    {"decoder": "SpeculativeSampling(3)", "prompt": 1, "lengths": [1, 1]},
-    {"decoder": "DraftSelection(4, 2)", "prompt": 0, "lengths": [3, 2]},
-    {"decoder": "BlockVerification(3)", "prompt": 0, "lengths": [2]},
+    {"decoder": "SpeculativeSampling(3)", "prompt": _NAMES[0], "lengths": [4, 1, 2], "drafted": 3},
+    {"decoder": "SpeculativeSampling(3)", "prompt": _NAMES[0], "lengths": [3], "drafted": 3},
+    {"decoder": "SpeculativeSampling(3)", "prompt": _NAMES[1], "lengths": [1, 1], "drafted": 3},
+    {"decoder": "DraftSelection(4, 2)", "prompt": _NAMES[0], "lengths": [3, 2], "drafted": 8},
+    {"decoder": "BlockVerification(3)", "prompt": _NAMES[0], "lengths": [2], "drafted": 3},
 ]

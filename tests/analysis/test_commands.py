@@ -56,7 +56,7 @@ def test_compare_prints_a_table_and_writes_a_plot(
         (("--prompt", "x", "--target", "no/such-model-here"), "could not be loaded"),
         (("--prompt", "x", "--device", "tpu9"), "device"),
         (("--prompt", "x", "--k", "one"), "separated by commas"),
-        (("--prompt", "x", "--k", "0"), "at least 1"),
+        (("--prompt", "x", "--k", "0"), "k starts at 1; got 0."),
         (("--prompt", "x", "--plot", "no-such-folder/plot.png"), "existing folder"),
         (("--prompt", "x", "--plot", "plot.xyz"), ".svg"),
         (("--prompt", "x", "--top-p", "2"), "top_p"),

@@ -131,15 +131,17 @@ def record(decoder: str, prompt: int, lengths: tuple[int, ...], vertices: tuple[
     return Record(task, (), lengths, tuple(n - 1 for n in lengths), vertices or (0,) * len(lengths), 1, False, 0.5)
 
 
-def test_efficiency_weights_calls_and_resamples_prompts() -> None:
+def test_efficiency_weights_calls_and_clusters_by_prompt() -> None:
     found = efficiency([record("a", 0, (1, 3)), record("a", 1, (2,)), record("b", 0, (9,))], decoder="a")
     assert (found.mean, found.num_calls, found.num_texts) == (2.0, 3, 2)
     assert found.low == found.high == 2.0  # both prompts have the same ratio
     assert found.tokens_per_second == 6.0
     spread = efficiency([record("a", i, (1 + i % 2,)) for i in range(40)], decoder="a")
-    # 40 prompts, half at 1 and half at 2: the standard error is 0.5/√40 = 0.079; a percentile interval is near 1.5 ± 1.96·0.079.
-    assert abs(spread.low - 1.345) < 0.03
-    assert abs(spread.high - 1.655) < 0.03
+    # 40 prompts, half at 1 and half at 2: the one-sample t interval, 1.5 ± 2.0227 · 0.5/√39; t quantile at 39 degrees of freedom.
+    assert spread.low == pytest.approx(1.5 - 2.0227 * 0.5 / 39**0.5, abs=1e-4)
+    assert spread.high == pytest.approx(1.5 + 2.0227 * 0.5 / 39**0.5, abs=1e-4)
+    alone = efficiency([record("a", 0, (1, 3))], decoder="a")
+    assert (alone.mean, alone.low, alone.high) == (2.0, None, None)
     with pytest.raises(AnalysisError, match="no record of c"):
         efficiency([], decoder="c")
 

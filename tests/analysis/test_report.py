@@ -21,7 +21,9 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import otm
+from analysis import __main__ as command
 from analysis.commands.report import report
+from analysis.decoding import efficiency, read_results
 from analysis.errors import AnalysisError
 from analysis.manifest import manifest_of
 from analysis.measure import NOTES
@@ -31,7 +33,9 @@ from analysis.reporting import run as reading
 from analysis.reporting import words
 from analysis.reporting.aggregate import Aggregates, aggregate
 from analysis.reporting.cost import Costs, drafted_tokens, speed_up, tokens_per_call
-from analysis.reporting.decode import levels_of, read_decode
+from analysis.reporting.decode import read_decode
+from analysis.reporting.levels import levels_of, most_tokens
+from analysis.reporting.markdown import escaped
 from analysis.reporting.markdown import render as render_markdown
 from analysis.reporting.page import embedded_json, render
 from analysis.reporting.run import Run, open_run
@@ -203,6 +207,27 @@ def test_one_cluster_has_no_interval() -> None:
     result = clustered_means(np.array([[1.0]]), np.array([[4.0]]))
     assert result.mean[0] == 0.25
     assert np.isnan(result.low[0]) and np.isnan(result.high[0])
+
+
+def test_limits_stay_in_the_range_of_what_is_averaged(tmp_path: Path) -> None:
+    """Two prompts: the t quantile is 12.7, so that limits reach far beyond [0, 1] unless they are cut; means are left alone."""
+    data = measured(write_run(tmp_path / "run", prompts=2, ks=(1, 2), temperatures=(1.0,), positions=6, seed=3))
+    prompt = data.rows["prompt"]
+    beyond = 0
+    for i, column in enumerate(data.run.schemes):
+        values = data.rows[column.name]
+        sums = np.array([[values[prompt == c].sum()] for c in range(2)])
+        free = clustered_means(sums, np.full((2, 1), 6.0))
+        low, high = data.found.lower[0].low[i], data.found.lower[0].high[i]
+        assert (low, high) == pytest.approx((max(0.0, free.low[0]), min(1.0, free.high[0])), abs=ROUNDING)
+        beyond += free.low[0] < 0 or free.high[0] > 1
+    assert beyond > 3
+    means = data.found.statistics[0]
+    names = [column.name for column in data.run.statistics]
+    assert (means.low >= 0).all() and means.high[names.index("tv")] <= 1 < means.high[names.index("target_entropy")]
+    summary = write_report(data.run.folder).markdown.read_text(encoding="utf-8")
+    limits = [float(end) for pair in re.findall(r"\(([-\d.]+) to ([-\d.]+)\)", summary) for end in pair]
+    assert len(limits) > 20 and min(limits) == 0 and max(limits) == 1
 
 
 def test_a_run_of_one_prompt_is_reported_without_intervals(tmp_path: Path) -> None:
@@ -420,7 +445,7 @@ def test_each_setting_gets_its_own_fastest_verifier(plain: Measured) -> None:
 def test_kinds_and_optima_of_schemes(plain: Measured) -> None:
     schemes = schemes_of(plain.run)
     kinds = {scheme.name: scheme.kind for scheme in schemes}
-    assert kinds["optimal verifier (otm.Optimal)"] == "optimum" and kinds["Greedy optimal"] == "verifier"
+    assert kinds["optimum, i.i.d. drafts (otm.Optimal)"] == "optimum" and kinds["Greedy optimal"] == "verifier"
     assert [s.usable for s in schemes] == [s.kind in ("optimum", "verifier") for s in schemes]
     assert kinds["Lenience"] == "lossy" and kinds["Poisson matching"] == "bound"
     for scheme in schemes:
@@ -480,6 +505,121 @@ def test_intervals_are_beaten_only_if_their_upper_ends_are(loose: Measured, draf
         assert told.endswith(f"between {least:.2f}× and {most:.2f}×; log more tokens (larger m)")
 
 
+BAND = "Line: certified lower end. Band: from there to the certified upper end, widened by the 95 % interval over prompts."
+
+
+def test_charts_of_intervals_say_what_line_and_band_are(loose: Measured, plain: Measured) -> None:
+    shown = view(loose.run, loose.found, None)
+    page = render(shown, payload(loose.run, loose.found, None))
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
+    assert sum(BAND in caption for caption in captions) == 5, "speed-up, acceptance, gap, entropy, position"
+    assert " points more (certified range; what was not recorded leaves it open) than K-SEQ" in shown["short"][2]
+    exact = view(plain.run, plain.found, None)
+    assert BAND not in render(exact, payload(plain.run, plain.found, None))
+    assert "certified" not in " ".join(exact["short"])
+
+
+def test_intervals_of_statistics_reach_from_one_end_to_the_other(tmp_path: Path) -> None:
+    """Total variation: lower limit of the lower end to upper limit of the upper one. Divergences without an upper end say so."""
+    folder = write_run(tmp_path / "run", width=0.2, ks=(1,), temperatures=(1.0,), prompts=8)
+    for path in sorted((folder / "shards").glob("*.parquet")):
+        table = pq.read_table(path)
+        upper = np.full(len(table), np.inf)
+        place = table.column_names.index("kl_target_draft_upper")
+        pq.write_table(table.set_column(place, "kl_target_draft_upper", pa.array(upper)), path)
+    data = measured(folder)
+    rows = {row[0]: row for row in view(data.run, data.found, None)["tables"][0]["statistics"]}
+    ends = [one_sample(data, f"tv_{end}") for end in ("lower", "upper")]
+    means = [data.rows[f"tv_{end}"].mean() for end in ("lower", "upper")]
+    assert rows["Total variation"][1:] == (f"[{means[0]:.4f}, {means[1]:.4f}]", f"{ends[0][0]:.4f} to {ends[1][1]:.4f}", "")
+    why = "no upper bound: a token that was not listed could have probability 0 in one model"
+    low, mean = one_sample(data, "kl_target_draft_lower")[0], data.rows["kl_target_draft_lower"].mean()
+    assert rows["KL(target ‖ draft) (nats)"][1:] == (f"[{mean:.4f}, ∞]", f"{low:.4f} to ∞", why)
+    summary = write_report(folder).markdown.read_text(encoding="utf-8")
+    assert not re.search(r"\bnan\b", summary) and "left out" not in summary
+
+
+def one_sample(data: Measured, column: str) -> tuple[float, float]:
+    """The t interval of the prompts' means; prompts have equally many rows."""
+    means = [data.rows[column][data.rows["prompt"] == c].mean() for c in range(8)]
+    found = stats.ttest_1samp(means, 0).confidence_interval(0.95)
+    return max(0.0, found.low), min(1.0, found.high) if column.startswith("tv") else found.high
+
+
+def test_what_is_infinite_and_what_could_be_are_told_apart(tmp_path: Path) -> None:
+    """In 10 of 40 rows a divergence is infinite, in 20 others only its upper end is."""
+    folder = write_run(tmp_path / "run", width=0.2, ks=(1,), temperatures=(1.0,), prompts=2, shards=1)
+    path = folder / "shards" / "shard-00000.parquet"
+    table = pq.read_table(path)
+    for end, count in (("lower", 10), ("upper", 30)):
+        name = f"kl_target_draft_{end}"
+        values = table.column(name).to_numpy().copy()
+        values[:count] = np.inf
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    pq.write_table(table, path)
+    data = measured(folder)
+    row = view(data.run, data.found, None)["tables"][0]["statistics"][3]
+    assert row[1].endswith(", ∞]") and row[2].endswith(" to ∞")
+    assert row[3].startswith("infinite at 25.0 % of positions, left out of the mean; no upper bound at 50.0 % of positions: ")
+
+
+def test_a_quantity_infinite_everywhere_has_no_mean(copy: Path) -> None:
+    for path in (copy / "shards").glob("*.parquet"):
+        table = pq.read_table(path)
+        place = table.column_names.index("kl_target_draft")
+        pq.write_table(table.set_column(place, "kl_target_draft", pa.array(np.full(len(table), np.inf))), path)
+    run = open_run(copy)
+    row = view(run, aggregate(run), None)["tables"][0]["statistics"][3]
+    assert row[1:] == ("–", "", "infinite at 100.0 % of positions, left out of the mean")
+
+
+def test_the_headline_names_what_is_as_good_or_better(plain: Measured, copy: Path) -> None:
+    """Fewer drafts within a per cent, and more levels where they would be faster, by brute force; nothing where neither is."""
+    for drop in (0.0, 0.9):
+        for path in (copy / "shards").glob("*.parquet"):  # acceptance lowered until one level is best
+            table = pq.read_table(path)
+            for c in plain.run.schemes:
+                values = pa.array(table.column(c.name).to_numpy() * (1 - drop))
+                table = table.set_column(table.column_names.index(c.name), c.name, values)
+            pq.write_table(table, path)
+        data = measured(copy)
+        headline = view(data.run, data.found, None)["short"][-1]
+        best = choices(data.run, data.found, 3, Costs())[0]
+        longer = [(choices(data.run, data.found, 3, Costs(levels=n))[0], n) for n in range(2, 9)]
+        other, levels = max(longer, key=lambda pair: pair[0].speed)
+        assert (other.speed > best.speed) == (drop == 0), "both cases should occur"
+        told = re.findall(
+            r"(\w+) drafted levels with (.*?)k = (\d+) would give ([\d.]+)× if levels were independent\.", headline
+        )
+        words_of = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight"}
+        name = "" if other.scheme == best.scheme else f"{other.scheme.label} and "
+        assert told == ([] if drop else [(words_of[levels], name, str(other.k), f"{other.speed:.2f}")])
+
+
+def test_fewer_drafts_within_a_per_cent_are_named(tmp_path: Path) -> None:
+    data = measured(write_run(tmp_path / "run", temperatures=(1.0,), ks=(1, 2, 3, 4, 5, 6), prompts=8, positions=10))
+    ranked = choices(data.run, data.found, 0, Costs())
+    near = [c.k for c in ranked if c.scheme == ranked[0].scheme and c.k < ranked[0].k and c.speed >= 0.99 * ranked[0].speed]
+    assert near, "the best number of drafts should not stand alone"
+    summary = write_report(data.run.folder).markdown.read_text(encoding="utf-8")
+    assert f" k = {min(near)} is within 1 %." in summary
+
+
+def test_the_summary_explains_its_terms_and_says_where_positions_are_from_once(plain: Measured) -> None:
+    shown = view(plain.run, plain.found, None)
+    summary = render_markdown(shown)
+    for term, explanation in shown["terms"]:
+        assert f"* **{escaped(term)}**: {escaped(explanation)}" in summary
+    assert words._POSITIONS["text"] in summary
+    assert plain.run.manifest["position_note"] not in summary
+    assert shown["short"][0] == (
+        "All of this is for temperature 1, no top-p. Of the 4 sampling settings measured it is the one nearest to plain sampling "
+        "(temperature 1, no top-p)."
+    )
+    single = dataclasses.replace(plain.run, manifest=plain.run.manifest | {"settings": {"positions": "by hand"}})
+    assert f"Positions: {plain.run.manifest['position_note']}." in words.method(single, plain.found)
+
+
 def test_both_ends_of_intervals_are_said(loose: Measured) -> None:
     shown = view(loose.run, loose.found, None)
     i = next(i for i, c in enumerate(loose.run.schemes) if c.name == "optimum_iid_k1")
@@ -514,7 +654,7 @@ def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, cop
     assert f"otm.Optimal() attains it: {gap:.1f} points more than" in short[2] and "the best other verifier" in short[2]
     assert gap > 0.1
     iid = [choice for choice in choices(plain.run, plain.found, 3, Costs()) if choice.scheme.law == "IID"]
-    assert iid[0].scheme.label == "optimal verifier (otm.Optimal)"
+    assert iid[0].scheme.label == "optimum, i.i.d. drafts (otm.Optimal)"
     entries = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))["schemes"]
     for entry in entries:
         if entry["scheme"] == "Recursive rejection":
@@ -534,8 +674,8 @@ def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> Non
     schemes = schemes_of(run)
     of_column = {columns[i].name.rsplit("_k", 1)[0]: scheme for scheme in schemes for i in scheme.columns}
     optima = {
-        "optimum_iid": "optimal verifier (otm.Optimal)",
-        "greedy_optimal_greedy": "optimal verifier (otm.GreedyOptimal)",
+        "optimum_iid": "optimum, i.i.d. drafts (otm.Optimal)",
+        "greedy_optimal_greedy": "optimum, top k−1 + draw (otm.GreedyOptimal)",
     }
     for column in columns:
         stem = column.name.rsplit("_k", 1)[0]
@@ -585,6 +725,53 @@ def test_block_efficiency_and_its_prediction(plain: Measured, tmp_path: Path) ->
     assert f"| SpeculativeSampling(3) | {rows['SpeculativeSampling(3)'].predicted:.3f} | 2.000 |" in written.markdown.read_text(
         encoding="utf-8"
     )
+
+
+def test_a_file_that_decode_wrote_is_reported(
+    plain: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the shipped pair to the page, with the interval that `decode` itself printed."""
+    prompts, results = tmp_path / "prompts.txt", tmp_path / "decode.jsonl"
+    prompts.write_text("Returns the value of\nIf True, the result is\n", encoding="utf-8")
+    decoders = ["SpeculativeSampling(2)", "Gsd(batch(2))"]
+    chosen = [part for text in decoders for part in ("--decoder", text)]
+    monkeypatch.setattr(
+        "sys.argv",
+        ["otm", "decode", "--prompts", str(prompts), "--out", str(results), *chosen, "--num-tokens", "6", "--device", "cpu"],
+    )
+    with pytest.raises(SystemExit, match="0"):
+        command.main()
+    printed = capsys.readouterr().out
+    written = write_report(plain.run.folder, out=tmp_path / "out", decode=results)
+    summary, page = (path.read_text(encoding="utf-8") for path in (written.markdown, written.html))
+    records = read_results(results)[1]
+    for decoder in decoders:
+        found = efficiency(records, decoder=decoder)
+        interval = f"{found.low:.3f} to {found.high:.3f}"
+        row = next(line for line in summary.splitlines() if line.startswith(f"| {decoder} |"))
+        assert f"| {found.mean:.3f} | {interval} | {found.num_calls} | 2 |" in row
+        assert f"<td>{interval}</td>" in page
+        assert interval in next(line for line in printed.splitlines() if line.startswith(decoder))
+    caption = (
+        "Predicted from the run's mean acceptance, over all its prompts, as if one draft sequence survived each level; a scheme "
+        "that keeps several gets more."
+    )
+    assert caption in summary and caption.replace("'", "&#39;") in page
+    assert all("2 prompts decoded; the predictions are for all 12 of the measured run." in text for text in (summary, page))
+
+
+def test_tokens_per_call_stay_between_one_and_one_more_than_the_levels(tmp_path: Path) -> None:
+    """Two prompts, one at the least and one at the most: the t interval alone would be 2 ± 12.7."""
+    records = [record | {"lengths": [1 + 2 * i]} for i, record in enumerate(RECORDS[1:3])]
+    other = [record | {"decoder": "Ersd(batch(4))", "drafted": 4} for record in records]
+    ends = [(row.measured_low, row.measured_high) for row in read_decode(decode_file(tmp_path / "d", records + other)).rows]
+    assert ends == [(1.0, 4.0), (1.0, 5.0)]
+    assert most_tokens("PrefixTree((4, 2))", 12) == 3 and most_tokens("TreeVerification(chain(2))", 2) == 3
+
+
+def test_prompts_without_a_name_of_hexadecimal_digits_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(AnalysisError, match="line 2 does not belong there"):
+        read_decode(decode_file(tmp_path / "d", [RECORDS[0] | {"prompt": "first"}]))
 
 
 @pytest.mark.parametrize(

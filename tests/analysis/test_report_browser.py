@@ -243,11 +243,11 @@ def test_intervals_and_optima_are_said_as_python_says_them(browser: Any, opened:
         labels = [scheme["label"] for scheme in view(run, found, None)["schemes"]]
         click = "document.getElementById(arguments[0]).click()"
         browser.execute_script(click, f"scheme-{labels.index('Greedy optimal (top k−1 + draw)')}")
-        assert text(browser, "best-scheme").startswith("optimal verifier (otm.Optimal)")
+        assert text(browser, "best-scheme").startswith("optimum, i.i.d. drafts (otm.Optimal)")
         assert "It attains the optimum of its drafts. Best other verifier: " in text(browser, "best-notes")
         browser.execute_script(click, "consider-optimum")
         k = int(text(browser, "best-scheme").rsplit("\u00a0", 1)[1])
-        assert not text(browser, "best-scheme").startswith("optimal verifier")
+        assert not text(browser, "best-scheme").startswith("optimum")
         iid = [c for c in choices(run, found, 0, Costs(draft=1.0)) if c.scheme.kind == "optimum" and c.k == k]
         reach = ends(iid[0].speed, iid[0].speed_upper, 3, "×")
         assert f"An optimal verifier on the same drafts would reach {reach}." in text(browser, "best-notes")
@@ -319,4 +319,30 @@ def test_print_and_a_narrow_window(page: Any) -> None:
         assert page.execute_script("return document.documentElement.scrollWidth") <= 390
     finally:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert page.get_log("browser") == []
+
+
+def test_charts_follow_their_column_and_never_scroll_the_page(page: Any) -> None:
+    """Narrowed to a telephone's width the page does not scroll sideways even before it is redrawn; then every chart fits.
+
+    A column that is narrowed without a resize of the window, as by a scroll bar, is followed as well.
+    """
+    fits = (
+        "return Array.from(document.querySelectorAll('.chart')).every((chart) =>"
+        " chart.querySelector('svg.main-svg').getBoundingClientRect().width <= document.querySelector('main').clientWidth)"
+    )
+    page.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 420, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    )
+    try:
+        assert page.execute_script("return document.documentElement.scrollWidth") <= 420
+        until(page, fits)
+        assert page.execute_script("return document.documentElement.scrollWidth") <= 420
+        page.execute_script("document.body.style.width = '360px'")
+        assert page.execute_script("return document.querySelector('main').clientWidth") < 360
+        until(page, fits)
+    finally:
+        page.execute_script("document.body.style.width = ''")
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    until(page, "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width > 900")
     assert page.get_log("browser") == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import otm
@@ -71,6 +72,21 @@ class TestSafetensors:
         # float32 keeps log-probabilities down to −32 to 2e-6; the stored bound is the largest error made.
         np.testing.assert_allclose(batches[0].pair.target.probabilities, wanted.probabilities, rtol=2e-6)
         assert 0 < batches[0].pair.target.rounding < 2e-6
+
+    def test_the_same_content_is_the_same_bytes(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
+        """And the library's own reader finds what was given, aligned, whatever the order of the metadata."""
+        about = {f"key {i}": 'ü"\n' for i in range(9)}
+        one, two = tmp_path / "one.safetensors", tmp_path / "two.safetensors"
+        odd = tuple(side[:7] for side in laws)
+        write(one, odd, metadata=about)
+        write(two, odd, metadata=dict(reversed(about.items())))
+        assert one.read_bytes() == two.read_bytes()
+        with safe_open(one, framework="np") as stored:
+            assert stored.metadata()["key 3"] == 'ü"\n'
+            np.testing.assert_array_equal(stored.get_tensor("position"), np.arange(7))
+            side = top_log_probabilities(np.log(odd[0]), 6)
+            np.testing.assert_array_equal(stored.get_tensor("draft.log_tail"), side.log_tail.astype(np.float32))
+            np.testing.assert_array_equal(stored.get_tensor("draft.tokens"), side.tokens)
 
     def test_reading_on_from_the_middle(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
         for name, part in (("s-0.safetensors", slice(0, 13)), ("s-1.safetensors", slice(13, POSITIONS))):
@@ -380,7 +396,16 @@ class TestJsonLines:
         [
             (["{"], ["{"], "JSON in UTF-8"),
             (["[" * 200_000], ["[]"], "JSON in UTF-8"),
-            ([{}, {}], [{}], "holds none|line per prompt"),
+            (
+                [{"prompt_logprobs": [{"1": -1.0}]}] * 7,
+                [{"prompt_logprobs": [{"1": -1.0}]}] * 8,
+                r"draft\.jsonl ends after 7 lines, target\.jsonl goes on\. Give a line per prompt in both\.",
+            ),
+            (
+                [{"prompt_logprobs": []}] * 2,
+                [{"prompt_logprobs": []}],
+                r"target\.jsonl ends after 1 line, draft\.jsonl goes on",
+            ),
             ([{"choices": [{}, {}]}], [{}], "n = 1"),
             ([{"prompt_logprobs": [{"1": {"logprob": "x"}}]}], [{"prompt_logprobs": [{"1": -1.0}]}], "numbers ≤ 0"),
             ([{"prompt_logprobs": [{"1": {"logprob": 0.7}}]}], [{"prompt_logprobs": [{"1": -1.0}]}], "numbers ≤ 0"),
