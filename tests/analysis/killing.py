@@ -73,7 +73,7 @@ def wait_for_a_random_moment(rng: random.Random, child: int, run: Path, *, whole
     number = rng.randrange(whole)
     while len(state(run)) < number and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         time.sleep(1e-3)
-    time.sleep(rng.uniform(0, duration / whole / 4))
+    time.sleep(rng.uniform(0, 0.01))
 
 
 def main() -> None:
