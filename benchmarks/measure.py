@@ -49,7 +49,8 @@ def shipped_pair(threads: int, seconds: float) -> list[dict[str, Any]]:
             lambda: table_of_logits(draft, target, settings, KS, threads=threads)
         )
     device = f"cpu, {threads} thread{'s' if threads > 1 else ''}"
-    return _rows(medians(functions, seconds=seconds), "both forward passes", WINDOWS * LENGTH, device, "float64")
+    times = medians(functions, seconds=seconds)
+    return _rows(times, "both forward passes", WINDOWS * LENGTH, pair.num_tokens, device, "float64")
 
 
 def _without_numba(function: Callable[[], object]) -> object:
@@ -80,9 +81,8 @@ def _large(device: str, precision: str, seconds: float) -> list[dict[str, Any]]:
         ),
     }
     hardware = torch.cuda.get_device_name() if device == "cuda" else f"cpu, {threads} threads"
-    return _rows(
-        medians({k: _finished(f, device) for k, f in functions.items()}, seconds=seconds), "softmax", ROWS, hardware, precision
-    )
+    times = medians({k: _finished(f, device) for k, f in functions.items()}, seconds=seconds)
+    return _rows(times, "softmax", ROWS, LARGE, hardware, precision)
 
 
 def _finished(function: Callable[[], object], device: str) -> Callable[[], object]:
@@ -94,10 +94,13 @@ def _finished(function: Callable[[], object], device: str) -> Callable[[], objec
     return call
 
 
-def _rows(times: dict[str, float], yardstick: str, count: int, device: str, precision: str) -> list[dict[str, Any]]:
+def _rows(
+    times: dict[str, float], yardstick: str, count: int, vocabulary: int, device: str, precision: str
+) -> list[dict[str, Any]]:
     return [
         {
             "operation": name,
+            "V": vocabulary,
             "device": device,
             "softmax in": precision,
             "ms": ms,
