@@ -21,8 +21,8 @@ import numpy as np
 
 import otm
 from analysis.errors import AnalysisError
-from analysis.reporting.levels import most_tokens
-from analysis.reporting.statistics import Floats, clustered_means
+from analysis.levels import most_tokens
+from analysis.statistics import Floats, clustered_means
 from otm.sequence import Decoder, Generation, LanguageModel, generate
 
 FORMAT = "otm-decode"

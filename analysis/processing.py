@@ -13,6 +13,12 @@ import numpy as np
 
 import otm
 
+_PART = 8  # a nucleus rarely holds more than this part of the vocabulary; where it does, the row is sorted whole
+
+# Running sums of 10^6 probabilities are off by less: where two of them are further than this from top_p, every way of summing
+# agrees on the nucleus.
+_CLEAR = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 2e-6}
+
 Processing = tuple[float, float]
 """(temperature, top_p) of one model; top_p = 1 keeps every token."""
 
@@ -74,13 +80,6 @@ def distributions(logits: Any, settings: Sequence[Processing]) -> Iterator[tuple
             yield _nucleus(logits, likeliest, temperature, top_p)
 
 
-_PART = 8  # a nucleus rarely holds more than this part of the vocabulary; where it does, the row is sorted whole
-
-# Running sums of 10^6 probabilities are off by less: where two of them are further than this from top_p, every way of summing
-# agrees on the nucleus.
-_CLEAR = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 2e-6}
-
-
 def _largest(logits: np.ndarray, count: int) -> np.ndarray:
     """Return the largest logits in descending order, `(..., count)`."""
     first = logits.shape[-1] - count
@@ -97,12 +96,11 @@ def _nucleus(logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_
     rows, top = logits.reshape(-1, width), likeliest.reshape(-1, likeliest.shape[-1])
     scaled = _scaled(rows, top[:, :1], temperature)
     mass = torch.from_numpy(scaled).exp()
-    smallest, count = _last_kept(top, top[:, :1], mass.sum(-1, dtype=torch.float64).numpy(), temperature, top_p)
+    sums = mass.sum(-1, dtype=torch.float64).numpy()
+    smallest, count = _last_kept(top, sums, temperature, top_p)
     short = np.flatnonzero(count > top.shape[-1])
     if len(short):
-        whole = _largest(rows[short], width)
-        sums = mass[short].sum(-1, dtype=torch.float64).numpy()
-        smallest[short], count[short] = _last_kept(whole, whole[:, :1], sums, temperature, top_p)
+        smallest[short], count[short] = _last_kept(_largest(rows[short], width), sums[short], temperature, top_p)
     keep = rows >= smallest[:, None]
     # Where rounding decides, or where equal logits lie on both sides of the boundary, and the lowest index wins: by ranks.
     for row in np.flatnonzero(keep.sum(axis=-1) != count):
@@ -111,16 +109,14 @@ def _nucleus(logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_
     return tuple(array.reshape(shape) for array in _normalised(mass, scaled))  # type: ignore[return-value]
 
 
-def _last_kept(
-    ordered: np.ndarray, largest: np.ndarray, whole: np.ndarray, temperature: float, top_p: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's smallest kept logit and how many tokens are kept.
+def _last_kept(ordered: np.ndarray, whole: np.ndarray, temperature: float, top_p: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's smallest kept logit and how many tokens are kept, from its largest logits and Σ exp((z − max z)/T).
 
     The number is -1 where rounding may decide it, and one more than there are in `ordered` where it may be larger.
     """
     import torch
 
-    mass = torch.from_numpy(_scaled(ordered, largest, temperature)).exp().double().numpy() / whole[:, None]
+    mass = torch.from_numpy(_scaled(ordered, ordered[:, :1], temperature)).exp().double().numpy() / whole[:, None]
     before = np.cumsum(mass, axis=-1) - mass
     clear = _CLEAR[ordered.dtype]
     kept = np.maximum((before < top_p).sum(axis=-1), 1)

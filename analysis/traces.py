@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.errors import AnalysisError
+from analysis.manifest import MANIFEST as RUN_MANIFEST
+from analysis.shards import LOGITS
 from analysis.trace_lines import JsonLinesTrace
 from analysis.trace_shards import open_shards, write_trace
 from analysis.trace_types import (
@@ -33,7 +35,6 @@ from analysis.trace_types import (
 
 __all__ = ["Trace", "TraceBatch", "TraceSide", "open_trace", "top_log_probabilities", "write_manifest", "write_trace"]
 
-_RUN_MANIFEST, _RUN_LOGITS = "manifest.json", "logits"  # as `analysis.manifest` and `analysis.shards` name them
 _LARGEST_MANIFEST = 1 << 20
 _DEFAULT_ROUNDING = 2e-6  # float32 log-softmax of logits around 20
 
@@ -57,7 +58,7 @@ def open_trace(path: Path | str) -> Trace:
         raise AnalysisError(
             f"A trace is a .safetensors file or a folder with {MANIFEST}; {place} is neither. Check the path (docs/traces.md)."
         )
-    if not (place / MANIFEST).is_file() and (place / _RUN_MANIFEST).is_file():
+    if not (place / MANIFEST).is_file() and (place / RUN_MANIFEST).is_file():
         raise AnalysisError(f"A trace is a folder with {MANIFEST}; {place} has none. {_way_out(place)}")
     manifest = _read_manifest(place / MANIFEST)
     size, metadata = _manifest_size(manifest), _manifest_metadata(manifest)
@@ -70,7 +71,7 @@ def open_trace(path: Path | str) -> Trace:
 
 def _way_out(run: Path) -> str:
     """Say where the trace of a run is, or why there is none."""
-    logits = run / _RUN_LOGITS
+    logits = run / LOGITS
     if (logits / MANIFEST).is_file():
         return f"Did you mean {logits}?"
     if logits.is_dir():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from analysis.errors import AnalysisError
 from analysis.reporting.run import Run
-from analysis.reporting.statistics import ClusterSums, Floats, Histograms, Means, Tally, clipped, clustered_means
+from analysis.statistics import ClusterSums, Floats, Histograms, Means, Tally, clipped, clustered_means
 
 ENTROPY = "target_entropy"
 BINS = 10

@@ -13,8 +13,8 @@ import numpy as np
 
 from analysis.decoding import FORMAT, VERSION, block_efficiency
 from analysis.errors import AnalysisError
+from analysis.levels import levels_of, most_tokens
 from analysis.reporting.aggregate import Aggregates
-from analysis.reporting.levels import levels_of, most_tokens
 from analysis.reporting.run import Run
 
 _MOST_LINE_BYTES = 1 << 24

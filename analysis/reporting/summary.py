@@ -11,7 +11,7 @@ import numpy as np
 from analysis.reporting.aggregate import Aggregates, Binned, first_setting
 from analysis.reporting.decode import DecodeRun
 from analysis.reporting.run import SETTING_COLUMNS, Run, SchemeColumn
-from analysis.reporting.statistics import Floats, Means
+from analysis.statistics import Floats, Means
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 HISTOGRAM_BINS = 40

@@ -13,8 +13,8 @@ from analysis.reporting.aggregate import Aggregates, first_setting
 from analysis.reporting.cost import Costs, speed_up, tokens_per_call
 from analysis.reporting.decode import DecodeRow, DecodeRun
 from analysis.reporting.run import Run, read_prompts
-from analysis.reporting.statistics import Means
 from analysis.reporting.summary import ATTAINED, HISTOGRAM_BINS, Scheme, schemes_of, setting_label, varied
+from analysis.statistics import Means
 
 KINDS = (
     ("optimum", "optima"),

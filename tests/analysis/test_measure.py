@@ -27,7 +27,7 @@ from analysis.errors import AnalysisError
 from analysis.manifest import manifest_of
 from analysis.measure import OF_MODELS, Models, Settings, ShardTask, loaded, measure_shard, table_of_logits
 from analysis.models import SHIPPED_PAIR
-from analysis.processing import Setting, distributions, settings_of
+from analysis.processing import Setting, settings_of
 from analysis.prompts import DataSet, Digest, JsonLines, ParquetFile, TextFile, open_prompts, prompts
 from analysis.reporting.aggregate import aggregate
 from analysis.reporting.run import open_run
@@ -226,23 +226,6 @@ def test_a_decoded_token_has_the_targets_law() -> None:
                 counts[positions.decode(pair, (0,), PLAIN, np.array([[a, b, c]]), block=4)[0][0]] += 1
     # Each of the three uniforms misses its integral by at most 1/20, 1/20, 1/5 of the mass that it decides on (≤ ½ is rejected).
     np.testing.assert_allclose(counts / counts.sum(), q, atol=0.05)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_processing_is_from_logits(dtype: type) -> None:
-    rng = np.random.default_rng(0)
-    # One digit: ties at the boundary of the nucleus are the rule.
-    for logits in (
-        np.round(3 * rng.standard_normal((20, 200)), 1).astype(dtype),
-        3 * rng.standard_normal((20, 200)).astype(dtype),
-    ):
-        settings = [setting.target for setting in settings_of([0.0, 0.6, 2.0], [1.0, 0.9, 1e-9])]
-        for (temperature, top_p), (mass, logs) in zip(settings, distributions(logits, settings), strict=True):
-            wanted = otm.from_logits(logits, temperature=temperature, top_p=top_p)
-            assert np.array_equal(mass > 0, wanted > 0)
-            np.testing.assert_allclose(mass, wanted, rtol=100 * np.finfo(dtype).eps)
-            if logs is not None:
-                np.testing.assert_allclose(logs[mass > 0], np.log(mass[mass > 0]), rtol=0, atol=300 * np.finfo(dtype).eps)
 
 
 def test_threads_change_no_value() -> None:

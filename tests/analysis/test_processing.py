@@ -91,3 +91,20 @@ def test_the_boundary_is_not_left_to_rounding() -> None:
     for kept in range(1, 1024, 7):
         ((mass, _),) = processing.distributions(z, [(1.0, kept / 1024)])
         assert (mass > 0).sum() == (otm.from_logits(z, top_p=kept / 1024) > 0).sum()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_processing_is_from_logits(dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    # One digit: ties at the boundary of the nucleus are the rule.
+    for logits in (
+        np.round(3 * rng.standard_normal((20, 200)), 1).astype(dtype),
+        3 * rng.standard_normal((20, 200)).astype(dtype),
+    ):
+        settings = [setting.target for setting in processing.settings_of([0.0, 0.6, 2.0], [1.0, 0.9, 1e-9])]
+        for (temperature, top_p), (mass, logs) in zip(settings, processing.distributions(logits, settings), strict=True):
+            wanted = otm.from_logits(logits, temperature=temperature, top_p=top_p)
+            assert np.array_equal(mass > 0, wanted > 0)
+            np.testing.assert_allclose(mass, wanted, rtol=100 * np.finfo(dtype).eps)
+            if logs is not None:
+                np.testing.assert_allclose(logs[mass > 0], np.log(mass[mass > 0]), rtol=0, atol=300 * np.finfo(dtype).eps)

@@ -25,6 +25,7 @@ from analysis import __main__ as command
 from analysis.commands.report import report
 from analysis.decoding import efficiency, read_results
 from analysis.errors import AnalysisError
+from analysis.levels import levels_of, most_tokens
 from analysis.manifest import manifest_of
 from analysis.measure import NOTES
 from analysis.report import write_report
@@ -34,14 +35,13 @@ from analysis.reporting import words
 from analysis.reporting.aggregate import Aggregates, aggregate
 from analysis.reporting.cost import Costs, drafted_tokens, speed_up, tokens_per_call
 from analysis.reporting.decode import read_decode
-from analysis.reporting.levels import levels_of, most_tokens
 from analysis.reporting.markdown import escaped
 from analysis.reporting.markdown import render as render_markdown
 from analysis.reporting.page import embedded_json, render
 from analysis.reporting.run import Run, open_run
-from analysis.reporting.statistics import ClusterSums, Tally, clustered_means
 from analysis.reporting.summary import LAWS, payload, schemes_of
 from analysis.reporting.view import choices, verdict, view
+from analysis.statistics import ClusterSums, Tally, clustered_means
 from tests.analysis.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, write_run
 
 ROUNDING = 1e-12  # sums of at most 1e4 numbers in [0, 1]: relative error below 1e4 · 2^-53

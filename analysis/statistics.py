@@ -16,8 +16,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import sparse, stats
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ class ClusterSums:
         """Add rows `(n, columns)`; values that are not finite are left out of sum and count."""
         keys, where = np.unique(group * self.clusters + prompt % self.clusters, return_inverse=True)
         rows = len(group)
-        membership = sparse.csr_array((np.ones(rows), (where, np.arange(rows))), shape=(len(keys), rows))
+        membership = scipy.sparse.csr_array((np.ones(rows), (where, np.arange(rows))), shape=(len(keys), rows))
         finite = np.isfinite(values)
         self.sums[keys] += membership @ np.where(finite, values, 0.0)
         self.counts[keys] += membership @ finite.astype(np.float64)
@@ -98,7 +98,7 @@ def clustered_means(sums: Floats, counts: Floats, *, confidence: float = CONFIDE
         mean = sums.sum(axis=0) / total
         squares = ((sums - mean * counts) ** 2).sum(axis=0)
         error = np.sqrt(squares * clusters / (clusters - 1)) / total
-        half = stats.t.ppf(0.5 + confidence / 2, np.maximum(clusters - 1, 1)) * error
+        half = scipy.stats.t.ppf(0.5 + confidence / 2, np.maximum(clusters - 1, 1)) * error
     half = np.where(clusters > 1, half, np.nan)
     return Means(mean=mean, low=mean - half, high=mean + half)
 
