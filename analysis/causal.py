@@ -55,7 +55,7 @@ class CausalModel:
 
     Raises:
         AnalysisError: if the model is in training mode, on another device, or scores fewer than `num_tokens` tokens.
-        otm.InvalidParameter: if temperature or top_p is out of range.
+        otm.errors.InvalidParameter: if temperature or top_p is out of range.
 
     Accuracy: that of the model's dtype. The softmax runs in float64. Two ways to the same context may differ by a rounding of
     the logits, as they do in every cached implementation; `forget` at the start of a text makes the text repeatable.
@@ -101,7 +101,7 @@ class CausalModel:
 
         Raises:
             AnalysisError: on an empty context, a token outside 0..V−1, or a context longer than the model's positions.
-            otm.InvalidDistribution: if the model returns NaN or +∞, or masks every token.
+            otm.errors.InvalidDistribution: if the model returns NaN or +∞, or masks every token.
 
         Cost: one pass over the tokens that the last call did not have, and O(nV) for the softmax.
         """
@@ -115,9 +115,9 @@ class CausalModel:
         logits = self._evaluator.logits(list(distinct))[:, : self.num_tokens]
         try:
             mass = to_numpy(probabilities(logits, temperature=self.temperature, top_p=self.top_p))
-        except otm.InvalidDistribution as error:
+        except otm.errors.InvalidDistribution as error:
             self.forget()  # keys and values may be NaN as well
-            raise otm.InvalidDistribution(
+            raise otm.errors.InvalidDistribution(
                 f"{self!r} after {_describe(next(iter(distinct)), len(distinct))}: {error}"
             ) from error
         return mass if len(distinct) == len(asked) else mass[[distinct[context] for context in asked]]

@@ -21,7 +21,7 @@ class PromptComparison:
     prompt: str
     draft: NDArray[np.float64]
     target: NDArray[np.float64]
-    table: otm.Comparison
+    table: otm.comparison.Comparison
     likely: tuple[tuple[str, float, float], ...]
 
 
@@ -48,8 +48,8 @@ def compare_prompt(
 
 def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
     """Return the verifiers, default parameters, that apply to some law at some k and do not enumerate all draft sequences."""
-    made = [make() for make in otm.VERIFIERS if make not in otm.PLANS]
-    return [v for v in made if any(v.supports(law(k)) for law in otm.SINGLE_DRAFTER_LAWS for k in ks)]
+    made = [make() for make in otm.verifiers.VERIFIERS if make not in otm.verifiers.PLANS]
+    return [v for v in made if any(v.supports(law(k)) for law in otm.drafts.SINGLE_DRAFTER_LAWS for k in ks)]
 
 
 def check_plot(path: Path) -> None:
@@ -104,7 +104,7 @@ def plot_comparison(result: PromptComparison, path: Path) -> None:
     save_single(canvas, path)
 
 
-def _shown(row: otm.ComparisonRow) -> float | None:
+def _shown(row: otm.comparison.ComparisonRow) -> float | None:
     if row.exact is not None:
         return row.exact
     return None if row.monte_carlo is None else row.monte_carlo.mean

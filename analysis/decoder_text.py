@@ -15,7 +15,8 @@ from typing import Any
 
 import otm
 from analysis.errors import AnalysisError
-from otm.sequence import DECODERS, Decoder, TreeShape, tree_from_json
+from otm.sequence import DECODERS, Decoder
+from otm.trees import TreeShape, tree_from_json
 
 _MAX_TEXT = 10_000
 _MAX_FILE = 1 << 26
@@ -26,8 +27,8 @@ def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
 
     Args:
         text: one constructor call of `otm.sequence.DECODERS`; its arguments are numbers, tuples, and further calls: verifiers
-            (`otm.VERIFIERS`), draft laws (`otm.LAWS`), shapes (`chain(5)`, `batch(8)`, `sequences(4, 8)`, `prefix_tree((4, 2))`,
-            `specinfer(6)`, `parents([0, 0, 1])`, `tree('tree.json')`).
+            (`otm.verifiers.VERIFIERS`), draft laws (`otm.drafts.LAWS`), shapes (`chain(5)`, `batch(8)`, `sequences(4, 8)`,
+            `prefix_tree((4, 2))`, `specinfer(6)`, `parents([0, 0, 1])`, `tree('tree.json')`).
         folder: where the files named by `tree` are; they may not lie outside it.
 
     Raises:
@@ -59,7 +60,7 @@ def _names(folder: Path) -> dict[str, Callable[..., Any]]:
         "parents": TreeShape.from_parents,
         "tree": lambda name: _read_tree(_inside(folder, name)),
     }
-    return {cls.__name__: cls for cls in (*DECODERS, *otm.VERIFIERS, *otm.LAWS)} | shapes
+    return {cls.__name__: cls for cls in (*DECODERS, *otm.verifiers.VERIFIERS, *otm.drafts.LAWS)} | shapes
 
 
 def _value(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:

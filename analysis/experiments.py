@@ -21,15 +21,9 @@ from analysis.decoding import Record, efficiency
 from analysis.errors import AnalysisError
 from analysis.models import SHIPPED_PAIR, Pair, load_pair
 from analysis.provenance import environment, origin
-from otm.sequence import (
-    Decoder,
-    DraftSelection,
-    Ersd,
-    Gsd,
-    SpeculativeSampling,
-    TreeShape,
-)
-from otm.sequence.optimal_tree import optimal_tree
+from otm.sequence import Decoder, DraftSelection, Ersd, Gsd, SpeculativeSampling
+from otm.trees import TreeShape
+from otm.trees.optimal import optimal_tree
 
 PROMPT_TOKENS = 32
 NUM_TOKENS = 64
@@ -232,7 +226,7 @@ def _held_out_problems(pair: Pair, num_prompts: int) -> list[otm.Problem]:
 
 
 def _mean_divergence(verifier: otm.Verifier, problems: Sequence[otm.Problem]) -> float:
-    return float(np.mean([otm.distortion(verifier, problem).kl for problem in problems]))
+    return float(np.mean([otm.lossy.distortion(verifier, problem).kl for problem in problems]))
 
 
 EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {"table2": table2, "ersd": ersd, "mentored": mentored}

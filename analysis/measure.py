@@ -24,7 +24,8 @@ from analysis.manifest import meaningful
 from analysis.processing import Setting, distributions, settings_of
 from analysis.provenance import environment, weights_digest
 from analysis.shards import encode_shard
-from otm.table import DESCRIPTIONS, TableColumn, table_columns, unchecked_table
+from otm.table import TableColumn, table_columns
+from otm.table.table import DESCRIPTIONS, unchecked_table
 
 NOTES = {
     "text": "along the given text: every context of it, whatever the models would have written",

@@ -47,7 +47,7 @@ def sweep(
     workers: Workers | None = None,
     by: Definition = "membership",
     confidence: float = 0.95,
-) -> list[otm.Estimate]:
+) -> list[otm.results.Estimate]:
     """Estimate every case's acceptance by running its verifier, with Clopper–Pearson intervals.
 
     Args:
@@ -79,8 +79,8 @@ def _count(piece: _Piece) -> tuple[int, int]:
     return piece.number, count_accepted(rule, piece.samples, np.random.default_rng(piece.seed), piece.by)
 
 
-def _estimate(hits: int, samples: int, confidence: float, by: Definition) -> otm.Estimate:
+def _estimate(hits: int, samples: int, confidence: float, by: Definition) -> otm.results.Estimate:
     interval: Any = binomtest(hits, samples).proportion_ci(confidence_level=confidence, method="exact")
-    return otm.Estimate(
+    return otm.results.Estimate(
         mean=hits / samples, low=float(interval.low), high=float(interval.high), samples=samples, confidence=confidence, by=by
     )

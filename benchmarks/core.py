@@ -46,7 +46,9 @@ def _programs(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]:
     rows = []
     for num_tokens, k in ((10, 3), (10, 4), (16, 3)):
         problem = otm.Problem(
-            draft=otm.dirichlet(num_tokens, rng=rng), target=otm.dirichlet(num_tokens, rng=rng), law=otm.IID(k)
+            draft=otm.examples.dirichlet(num_tokens, rng=rng),
+            target=otm.examples.dirichlet(num_tokens, rng=rng),
+            law=otm.IID(k),
         )
         value = float(otm.optimal_acceptance(problem))
         size = f"V = {num_tokens}, k = {k}"
@@ -63,7 +65,7 @@ def _programs(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]:
                 rows.append(
                     _row(f"value of OTM, {size}", ours, name, medians({"ours": function, "other": other}, seconds=seconds))
                 )
-    problem = otm.Problem(draft=otm.dirichlet(60, rng=rng), target=otm.dirichlet(60, rng=rng), law=otm.IID(3))
+    problem = otm.Problem(draft=otm.examples.dirichlet(60, rng=rng), target=otm.examples.dirichlet(60, rng=rng), law=otm.IID(3))
     other = lambda: _linprog_sets(problem)  # noqa: E731
     _agree(float(otm.optimal_acceptance(problem)), other(), "linprog on sets")
     times = medians({"ours": lambda: otm.optimum(problem), "other": other}, seconds=seconds, least=3)

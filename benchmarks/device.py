@@ -34,7 +34,7 @@ def _device(device: str, dtype: torch.dtype, *, seconds: float) -> list[dict[str
     both = [torch.asarray(x, dtype=dtype, device=device) for x in (logits, logits + rng.standard_normal(logits.shape))]
     draft, target = (torch.softmax(each, dim=-1) for each in both)
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(COUNT))
-    rule = otm.prepare_batch(otm.Optimal(bins=BINS), problem)
+    rule = otm.verifiers.prepare_batch(otm.Optimal(bins=BINS), problem)
     drafts = torch.multinomial(draft, COUNT, replacement=True)
     uniforms = torch.asarray(rng.random((ROWS, rule.num_uniforms)), device=device)
     # The token that is most overdrafted, eight times, with the largest uniform: rejected in every row.
@@ -46,8 +46,8 @@ def _device(device: str, dtype: torch.dtype, *, seconds: float) -> list[dict[str
         "Problem(...), the input gate": lambda: otm.Problem(draft=draft, target=target, law=otm.IID(COUNT)),
         "optimal_acceptance": lambda: otm.optimal_acceptance(problem),
         "acceptance(KSeq(), by=rule)": lambda: otm.acceptance(otm.KSeq(), problem, by="rule"),
-        f"optimal_bracket(bins={BINS})": lambda: otm.optimal_bracket(problem, bins=BINS),
-        f"prepare_batch(Optimal(bins={BINS}))": lambda: otm.prepare_batch(otm.Optimal(bins=BINS), problem),
+        f"optimal_bracket(bins={BINS})": lambda: otm.bounds.optimal_bracket(problem, bins=BINS),
+        f"prepare_batch(Optimal(bins={BINS}))": lambda: otm.verifiers.prepare_batch(otm.Optimal(bins=BINS), problem),
         "select among 8 drafts": lambda: rule.select(drafts, uniforms[:, :COUNT]),
         "verify 8 drafts": lambda: rule.verify(drafts, uniforms),
         "verify, every row rejects": lambda: rule.verify(overdrafted, rejecting),

@@ -54,7 +54,7 @@ def _full(rng: np.random.Generator, seconds: float) -> list[dict[str, Any]]:
         functions[f"optimal_acceptance, k = {k}"] = lambda p=problem: otm.optimal_acceptance(p)
         functions[f"prepare(Optimal()), k = {k}"] = lambda p=problem: otm.prepare(otm.Optimal(), p)
         functions[f"prepare(Optimal(bins=4096)), k = {k}"] = lambda p=problem: otm.prepare(otm.Optimal(bins=4096), p)
-        functions[f"optimal_bracket(bins=4096), k = {k}"] = lambda p=problem: otm.optimal_bracket(p)
+        functions[f"optimal_bracket(bins=4096), k = {k}"] = lambda p=problem: otm.bounds.optimal_bracket(p)
     single = otm.Problem(draft=draft, target=target, law=otm.IID(1))
     functions["optimal_acceptance_curve, k = 1..32"] = lambda: otm.optimal_acceptance_curve(single, k=range(1, 33))
     functions["acceptance(Race()), k = 1"] = lambda: otm.acceptance(otm.Race(), single)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.timing import medians
-from otm.sequence.optimal_tree import optimal_tree
-from otm.sequence.tree_program import tree_program
+from otm.trees.optimal import optimal_tree
+from otm.trees.program import tree_program
 
 FOUR = [0.6, 0.25, 0.1, 0.05]
 VECTORS = {

@@ -31,7 +31,7 @@ def compute(work: Work) -> dict[str, Any]:
         best = np.asarray(otm.optimal_acceptance(problem))
         lost, above = [], []
         for count in bins:
-            bracket = otm.optimal_bracket(problem, bins=count)
+            bracket = otm.bounds.optimal_bracket(problem, bins=count)
             lost.append((best - np.asarray(bracket.lower)).tolist())
             above.append((np.asarray(bracket.upper) - best).tolist())
             work.tick()

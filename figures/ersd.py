@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from figures.paths import DATA
 from figures.style import PALETTE
-from otm.bounds.tunstall_upper import tunstall_explored_upper, tunstall_minimum_upper
-from otm.sequence import TreeShape
-from otm.sequence.optimal_tree import OptimalTree, optimal_tree, tree_acceptance
+from otm.trees import TreeShape
+from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
+from otm.trees.tunstall import tunstall_explored_upper, tunstall_minimum_upper
 
 CAPTURE = DATA / "ersd.json"
 STRATEGIES = ("batch", "sequence", "SpecInfer", "optimal")

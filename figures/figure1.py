@@ -21,12 +21,14 @@ def compute(work: Work) -> dict[str, Any]:
     sampled = (1, 4, 12) if work.fast else (1, 2, 4, 8, 12, 16, 20)
     series = []
     for ratio in RATIOS:
-        problem = otm.Problem(draft=otm.uniform(SIZE), target=otm.uniform(SIZE // ratio, vocabulary=SIZE), law=otm.IID(1))
+        problem = otm.Problem(
+            draft=otm.examples.uniform(SIZE), target=otm.examples.uniform(SIZE // ratio, vocabulary=SIZE), law=otm.IID(1)
+        )
         series.append(
             {
                 "ratio": ratio,
                 **curves.exact(problem, KS),
-                "closed_form": [otm.uniform_optimum(ratio=ratio, k=k) for k in KS],
+                "closed_form": [otm.examples.uniform_optimum(ratio=ratio, k=k) for k in KS],
                 "points": curves.monte_carlo(otm.KSeq(), problem, sampled, work),
             }
         )

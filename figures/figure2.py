@@ -21,12 +21,12 @@ def compute(work: Work) -> dict[str, Any]:
     sampled = (1, 4, 12) if work.fast else (1, 2, 3, 4, 6, 8, 12, 16, 20)
     series = []
     for q in TARGETS:
-        problem = otm.Problem(draft=otm.bernoulli(DRAFT), target=otm.bernoulli(q), law=otm.IID(1))
+        problem = otm.Problem(draft=otm.examples.bernoulli(DRAFT), target=otm.examples.bernoulli(q), law=otm.IID(1))
         series.append(
             {
                 "q": q,
                 **curves.exact(problem, KS),
-                "closed_form": [otm.two_token_optimum(draft=DRAFT, target=q, k=k) for k in KS],
+                "closed_form": [otm.examples.two_token_optimum(draft=DRAFT, target=q, k=k) for k in KS],
                 "points": curves.monte_carlo(otm.Optimal(), problem, sampled, work),
                 "kseq_points": curves.monte_carlo(otm.KSeq(), problem, sampled, work),
             }

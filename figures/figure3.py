@@ -23,17 +23,19 @@ def compute(work: Work) -> dict[str, Any]:
     sampled = np.linspace(0.0, 1.0, 5 if work.fast else 11)
     series = []
     for k in KS:
-        batch = otm.Problem(draft=otm.bernoulli(DRAFT), target=targets, law=otm.IID(k))
-        problems = [otm.Problem(draft=otm.bernoulli(DRAFT), target=otm.bernoulli(q), law=otm.IID(k)) for q in sampled]
+        batch = otm.Problem(draft=otm.examples.bernoulli(DRAFT), target=targets, law=otm.IID(k))
+        problems = [
+            otm.Problem(draft=otm.examples.bernoulli(DRAFT), target=otm.examples.bernoulli(q), law=otm.IID(k)) for q in sampled
+        ]
         series.append(
             {
                 "k": k,
                 "q": grid.tolist(),
                 "optimum": np.asarray(otm.optimal_acceptance(batch)).tolist(),
                 "kseq": np.asarray(otm.acceptance(otm.KSeq(), batch)).tolist(),
-                "closed_form": [otm.two_token_optimum(draft=DRAFT, target=q, k=k) for q in grid],
+                "closed_form": [otm.examples.two_token_optimum(draft=DRAFT, target=q, k=k) for q in grid],
                 "sampled_q": sampled.tolist(),
-                "points": [curves.monte_carlo(otm.Otm(), p, [k], work)[0] for p in problems],
+                "points": [curves.monte_carlo(otm.TransportPlan(), p, [k], work)[0] for p in problems],
                 "kseq_points": [curves.monte_carlo(otm.KSeq(), p, [k], work)[0] for p in problems],
             }
         )

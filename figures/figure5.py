@@ -37,7 +37,7 @@ def compute(work: Work) -> dict[str, Any]:
     sampled = (1, 4, 16) if work.fast else (1, 2, 3, 4, 6, 8, 12, 16, 20, 25, 30, 35, 40)
     return {
         **curves.exact(problem, KS),
-        "limit": float(otm.support_limit_upper(problem)),
+        "limit": float(otm.bounds.support_limit_upper(problem)),
         "points": curves.monte_carlo(otm.Optimal(), problem, sampled, work),
         "kseq_points": curves.monte_carlo(otm.KSeq(), problem, sampled, work),
         "prompt": record["prompt"],

@@ -2,7 +2,7 @@
 
 Top: exact acceptances; black lines are the optima of the draft laws, which no lossless scheme of that law exceeds. Lossy
 schemes, of one draft, have open markers: they may. (Left out: laws of different drafters, `Product`, which have no single draft
-distribution to show, and plans of linear programs, `otm.PLANS`, whose curves are the optima.)
+distribution to show, and plans of linear programs, `otm.verifiers.PLANS`, whose curves are the optima.)
 Bottom: the largest acceptance of any scheme whose output is within a given KL of the target, for one, two and four i.i.d. drafts.
 """
 
@@ -22,13 +22,13 @@ from figures.work import Work
 TITLE = "Schemes, laws and the lossy frontier"
 KS = (1, 2, 3, 4, 6)
 FRONTIER_KS = (1, 2, 4)
-LAW_NAMES = {"IID": "i.i.d.", "WithoutReplacement": "without replacement", "Greedy": "greedy", "Deterministic": "top k"}
+LAW_NAMES = {"IID": "i.i.d.", "WithoutReplacement": "without replacement", "Greedy": "greedy", "TopK": "top k"}
 
 
 def pairs() -> list[tuple[str, np.ndarray, np.ndarray]]:
     """Return the Figure 5 pair, a Zipf pair whose ranks disagree, and a peaked pair."""
     record = figure5.capture()
-    zipf = otm.zipf(12)
+    zipf = otm.examples.zipf(12)
     swapped = zipf[np.array([2, 0, 1, 5, 3, 4, 8, 6, 7, 11, 9, 10])]
     peaked_draft = otm.normalise(0.35 ** np.arange(10))
     peaked_target = otm.normalise(np.concatenate([[0.5, 1.0, 0.05], 0.6 ** np.arange(3, 10)]))
@@ -46,11 +46,11 @@ def compute(work: Work) -> dict[str, Any]:
     for name, draft, target in pairs():
         rows: list[dict[str, Any]] = []
         optima: list[dict[str, Any]] = []
-        for law in otm.SINGLE_DRAFTER_LAWS:
+        for law in otm.drafts.SINGLE_DRAFTER_LAWS:
             for k in ks:
                 problem = otm.Problem(draft=draft, target=target, law=law(k))
                 optima.append({"law": law.__name__, "k": k, "value": float(otm.optimal_acceptance(problem))})
-                rows += [_row(verifier(), problem) for verifier in otm.VERIFIERS if _belongs(verifier, problem.law)]
+                rows += [_row(verifier(), problem) for verifier in otm.verifiers.VERIFIERS if _belongs(verifier, problem.law)]
                 work.tick()
         panels.append(
             {
@@ -65,13 +65,13 @@ def compute(work: Work) -> dict[str, Any]:
 
 def _belongs(verifier: type[otm.Verifier], law: otm.Law) -> bool:
     """Whether the verifier has a curve of its own here: that of a plan is the law's optimum, which is drawn anyway."""
-    return verifier not in otm.PLANS and verifier().supports(law)
+    return verifier not in otm.verifiers.PLANS and verifier().supports(law)
 
 
 def _row(verifier: otm.Verifier, problem: otm.Problem) -> dict[str, Any]:
     try:
         value: float | None = float(otm.acceptance(verifier, problem))
-    except otm.TooLarge:
+    except otm.errors.TooLarge:
         value = None
     return {
         "verifier": type(verifier).__name__,
@@ -84,12 +84,14 @@ def _row(verifier: otm.Verifier, problem: otm.Problem) -> dict[str, Any]:
 
 def _frontier(draft: np.ndarray, target: np.ndarray, work: Work) -> list[dict[str, Any]]:
     curves = []
-    most = otm.kl_divergence(draft=draft, target=target)
+    most = otm.divergences.kl_divergence(draft=draft, target=target)
     # Squares: the frontier rises steeply at zero.
     budgets = min(float(most), 1.0) * np.linspace(0.0, 1.0, 9 if work.fast else 41) ** 2
     for k in FRONTIER_KS:
         problem = otm.Problem(draft=draft, target=target, law=otm.IID(k))
-        curves.append({"k": k, "kl": budgets.tolist(), "value": [otm.kl_frontier(problem, kl=float(d)).value for d in budgets]})
+        curves.append(
+            {"k": k, "kl": budgets.tolist(), "value": [otm.lossy.kl_frontier(problem, kl=float(d)).value for d in budgets]}
+        )
     return curves
 
 

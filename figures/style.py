@@ -33,7 +33,7 @@ PALETTE = (
 )
 # Told apart without colour, which is for verifiers.
 LINES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2)), (0, (4, 1.5, 1, 1.5, 1, 1.5)))
-LAW_LINES = {law.__name__: LINES[number % len(LINES)] for number, law in enumerate(otm.LAWS)}
+LAW_LINES = {law.__name__: LINES[number % len(LINES)] for number, law in enumerate(otm.drafts.LAWS)}
 """The line style of each draft law, by its name, in every figure that shows several."""
 MARKERS = "osD^vP<>X*"
 FORMATS = ("pdf", "svg", "png")

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from otm._arrays import Array
-from otm.bounds.kseq_lower import kseq_lower
-from otm.bounds.list_matching_lower import list_matching_lower
-from otm.bounds.poisson_matching_lower import poisson_representation_lower
-from otm.distortion import Distortion, distortion
+from otm.bounds.kseq import kseq_lower
+from otm.bounds.list_matching import list_matching_lower
+from otm.bounds.poisson_matching import poisson_representation_lower
 from otm.drafts import SINGLE_DRAFTER_LAWS, Law
 from otm.errors import InvalidParameter, TooLarge
+from otm.lossy.induced import Distortion, distortion
 from otm.montecarlo import estimate
 from otm.pmf import check_count, check_rng
 from otm.problem import Problem
 from otm.results import Estimate
-from otm.schemes import acceptance, check_ks, optimal_acceptance
+from otm.verbs import acceptance, check_ks, optimal_acceptance
 from otm.verifiers import PLANS, VERIFIERS, KSeq, ListRace, Race, Verifier
 from otm.verifiers.base import require_support
 
@@ -143,7 +143,7 @@ def compare(
         draft, target: probabilities `(V,)`.
         verifiers: which ones; None takes every verifier with default parameters, leaves out unsupported pairs, and beyond 4,096
             draft sequences also those that solve a linear program, whose value is the optimum.
-        laws: draft law classes; None takes every law that draws from one distribution, `otm.SINGLE_DRAFTER_LAWS`.
+        laws: draft law classes; None takes every law that draws from one distribution, `otm.drafts.SINGLE_DRAFTER_LAWS`.
         k: numbers of drafts.
         samples: Monte Carlo draws per row; 0 leaves that column out.
         rng: the source of randomness; None takes a fresh, unseeded generator.

@@ -10,7 +10,7 @@ import scipy
 from otm.pmf import check_confidence, check_count, check_rng
 from otm.problem import Problem
 from otm.results import Definition, Estimate
-from otm.schemes import prepare, run
+from otm.verbs import prepare, run
 from otm.verifiers.base import Rule, Verifier, check_definition
 
 _UNIFORMS_AT_ONCE = 1 << 21
@@ -28,7 +28,7 @@ def estimate(
     """Estimate a verifier's acceptance by running it, with a Clopper–Pearson interval.
 
     Args:
-        verifier: any of `otm.VERIFIERS`.
+        verifier: any of `otm.verifiers.VERIFIERS`.
         problem: one pair of distributions `(V,)`.
         samples: number of independent draws ≥ 1.
         rng: the source of randomness.

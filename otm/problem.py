@@ -40,7 +40,7 @@ class Problem:
 
     def __init__(self, *, draft: object, target: object, law: Law) -> None:
         if not isinstance(law, Law):
-            raise InvalidParameter(f"law must be a draft law such as otm.IID(4); got {law!r}. Choose one of otm.LAWS.")
+            raise InvalidParameter(f"law must be a draft law such as otm.IID(4); got {law!r}. Choose one of otm.drafts.LAWS.")
         p, q = as_pmf(draft, name="draft"), as_pmf(target, name="target")
         p, q = law.align(p, q)
         object.__setattr__(self, "draft", p)

@@ -1,4 +1,4 @@
-"""Laws, verifiers and named instances for the tests that walk the registries `otm.LAWS` and `otm.VERIFIERS`.
+"""Laws, verifiers and named instances for the tests that walk the registries `otm.drafts.LAWS` and `otm.verifiers.VERIFIERS`.
 
 A new law or verifier is tested because it is registered. Only if `cls()` does not make a typical verifier does it need a line in
 the table here.
@@ -27,12 +27,12 @@ _MAKE_VERIFIERS: dict[str, Callable[[Any], list[otm.Verifier]]] = {
 
 def verifiers() -> list[otm.Verifier]:
     """Every registered verifier, with its default parameters and perhaps others."""
-    return [v for cls in otm.VERIFIERS for v in _MAKE_VERIFIERS.get(cls.__name__, lambda cls: [cls()])(cls)]
+    return [v for cls in otm.verifiers.VERIFIERS for v in _MAKE_VERIFIERS.get(cls.__name__, lambda cls: [cls()])(cls)]
 
 
 def laws(counts: Sequence[int] = (1, 2, 3)) -> list[otm.Law]:
     """Every registered law for each number of drafts."""
-    return [cls(k) for cls in otm.LAWS for k in counts]
+    return [cls(k) for cls in otm.drafts.LAWS for k in counts]
 
 
 def label(thing: object) -> str:
@@ -64,7 +64,7 @@ def fits(law: otm.Law, num_tokens: int) -> bool:
     """Whether the law can draft from a vocabulary of this size."""
     try:
         law.align(np.ones(law.draft_shape(num_tokens)), np.ones(num_tokens))
-    except otm.InvalidParameter:
+    except otm.errors.InvalidParameter:
         return False
     return True
 

@@ -16,7 +16,7 @@ from otm._arrays import inverse_cdf
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Sequential(otm.Conditional):
+class Sequential(otm.verifiers.Conditional):
     """Accept draft x at stage i with probability keep[i, x], else draw from the residual; fresh uniforms or one for all."""
 
     keep: np.ndarray
@@ -120,7 +120,7 @@ class ReusedUniformKSeq(Mutant):
     """K-SEQ at γ* that draws one uniform and compares it at every accept step."""
 
     def prepare(self, problem: otm.Problem) -> Sequential:
-        return Sequential(problem, *_kseq(problem, problem.target, float(otm.gamma_star(problem))), reuse=True)
+        return Sequential(problem, *_kseq(problem, problem.target, float(otm.verifiers.gamma_star(problem))), reuse=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +128,7 @@ class ClippedKSeq(Mutant):
     """K-SEQ with γ halfway between 1 and γ*, its negative residual clipped away."""
 
     def prepare(self, problem: otm.Problem) -> Sequential:
-        gamma = 0.5 * (1 + float(otm.gamma_star(problem)))
+        gamma = 0.5 * (1 + float(otm.verifiers.gamma_star(problem)))
         return Sequential(problem, *_kseq(problem, problem.target, gamma))
 
 

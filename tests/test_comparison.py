@@ -9,30 +9,30 @@ import numpy as np
 import pytest
 
 import otm
-from otm import IID, KSeq, Maximal, Otm, RecursiveRejection, compare
+from otm import IID, KSeq, Maximal, RecursiveRejection, TransportPlan, compare
 from otm.comparison import PROVEN_LOWER
 from tests import instances
 from tests.tolerance import CERTIFIED_GAP
 
 DRAFT, TARGET = [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]
-QUADRATURE = 2e-12  # what the values of races are accurate to (otm/_races.py)
-SCHEMES = [Maximal(), KSeq(), RecursiveRejection(), Otm()]
+QUADRATURE = 2e-12  # what the values of races are accurate to (otm/races.py)
+SCHEMES = [Maximal(), KSeq(), RecursiveRejection(), TransportPlan()]
 
 
 @pytest.fixture(scope="module")
-def table() -> otm.Comparison:
+def table() -> otm.comparison.Comparison:
     return compare(
         draft=DRAFT, target=TARGET, verifiers=SCHEMES, laws=[IID], k=(1, 2, 4), samples=2000, rng=np.random.default_rng(0)
     )
 
 
 class TestRows:
-    def test_one_row_per_supported_triple(self, table: otm.Comparison) -> None:
+    def test_one_row_per_supported_triple(self, table: otm.comparison.Comparison) -> None:
         found = [(row.law, row.verifier) for row in table.rows]
         assert found == [(IID(k), v) for k in (1, 2, 4) for v in SCHEMES if v.supports(IID(k))]
         assert len(found) == 10
 
-    def test_every_cell_is_what_the_single_functions_say(self, table: otm.Comparison) -> None:
+    def test_every_cell_is_what_the_single_functions_say(self, table: otm.comparison.Comparison) -> None:
         for row in table.rows:
             problem = otm.Problem(draft=DRAFT, target=TARGET, law=row.law)
             assert row.exact == pytest.approx(otm.acceptance(row.verifier, problem), abs=1e-15)
@@ -40,10 +40,10 @@ class TestRows:
             assert row.gap == pytest.approx(max(0.0, row.optimum - row.exact), abs=1e-15)
             assert row.monte_carlo is not None
             assert row.monte_carlo.samples == 2000
-            assert row.lower == (pytest.approx(otm.kseq_lower(problem)) if row.verifier == KSeq() else None)
+            assert row.lower == (pytest.approx(otm.bounds.kseq_lower(problem)) if row.verifier == KSeq() else None)
             assert row.note == ""
 
-    def test_records_hold_the_same(self, table: otm.Comparison) -> None:
+    def test_records_hold_the_same(self, table: otm.comparison.Comparison) -> None:
         records = table.records()
         assert len(records) == len(table.rows)
         for record, row in zip(records, table.rows, strict=True):
@@ -82,7 +82,7 @@ class TestDefaults:
     def test_they_cover_the_registries_and_never_raise(self) -> None:
         # Small k for the slow laws; every registered verifier appears with some law.
         table = compare(draft=DRAFT, target=TARGET, k=(1, 2), samples=50, rng=np.random.default_rng(0))
-        assert {type(row.verifier) for row in table.rows} == set(otm.VERIFIERS)
+        assert {type(row.verifier) for row in table.rows} == set(otm.verifiers.VERIFIERS)
         assert str(table)
         for row in table.rows:
             if row.verifier.lossless and row.gap is not None:
@@ -95,24 +95,24 @@ class TestRegistries:
     def test_plans_are_the_verifiers_without_a_rule_beyond_the_enumeration(self) -> None:
         """IID(2) has 9 million sequences at V = 3000, its greedy drafts 2,999: only what enumerates the former is refused."""
         V = 3000
-        problem = otm.Problem(draft=otm.zipf(V), target=otm.uniform(V), law=IID(2))
+        problem = otm.Problem(draft=otm.examples.zipf(V), target=otm.examples.uniform(V), law=IID(2))
         refused = set()
-        for make in otm.VERIFIERS:
+        for make in otm.verifiers.VERIFIERS:
             if make().supports(problem.law):
                 try:
                     otm.prepare(make(), problem)
-                except otm.TooLarge:
+                except otm.errors.TooLarge:
                     refused.add(make)
-        assert refused == set(otm.PLANS)
+        assert refused == set(otm.verifiers.PLANS)
 
     def test_the_value_of_a_plan_is_the_optimum(self) -> None:
         problem = otm.Problem(draft=DRAFT, target=TARGET, law=IID(2))
-        for make in otm.PLANS:
+        for make in otm.verifiers.PLANS:
             assert otm.acceptance(make(), problem) == pytest.approx(otm.optimal_acceptance(problem), abs=CERTIFIED_GAP)
 
     @pytest.mark.parametrize("verifier", PROVEN_LOWER, ids=repr)
     def test_proven_bounds_hold_under_every_law(self, verifier: otm.Verifier) -> None:
-        assert type(verifier) in otm.VERIFIERS
+        assert type(verifier) in otm.verifiers.VERIFIERS
         checked = 0
         for law in filter(verifier.supports, instances.laws()):
             for name, problem in instances.named_problems(law):
@@ -129,7 +129,7 @@ class TestRegistries:
         assert [row.lower for row in table.rows] == [0.125, None]  # the bound of KSeq() is not one for another γ
 
 
-def table_lines(table: otm.Comparison) -> list[str]:
+def table_lines(table: otm.comparison.Comparison) -> list[str]:
     """The printed lines down to the last row; the blank line and the remarks below it left out."""
     lines = str(table).splitlines()
     remarks = len(table.left_out) + len({row.note for row in table.rows if row.note})
@@ -137,7 +137,7 @@ def table_lines(table: otm.Comparison) -> list[str]:
 
 
 class TestPrint:
-    def test_columns_are_aligned(self, table: otm.Comparison) -> None:
+    def test_columns_are_aligned(self, table: otm.comparison.Comparison) -> None:
         lines = table_lines(table)
         spans = [match.span() for match in re.finditer("─+", lines[1])]
         assert len(spans) == 8
@@ -149,7 +149,7 @@ class TestPrint:
         for (_, end), name in zip(spans, ("k", "drafts", "verifier", "acceptance", "optimum", "gap"), strict=False):
             assert name in lines[0][:end]
 
-    def test_it_holds_the_numbers(self, table: otm.Comparison) -> None:
+    def test_it_holds_the_numbers(self, table: otm.comparison.Comparison) -> None:
         text = str(table)
         for row in table.rows:
             assert row.gap is not None
@@ -161,16 +161,23 @@ class TestPrint:
             if row.lower is not None:
                 assert f"{row.lower:.6f}" in line
 
-    def test_a_blank_line_separates_numbers_of_drafts(self, table: otm.Comparison) -> None:
+    def test_a_blank_line_separates_numbers_of_drafts(self, table: otm.comparison.Comparison) -> None:
         lines = table_lines(table)
         assert [i for i, line in enumerate(lines) if not line] == [2 + 4, 2 + 4 + 1 + 3]
 
-    def test_no_trailing_blanks(self, table: otm.Comparison) -> None:
+    def test_no_trailing_blanks(self, table: otm.comparison.Comparison) -> None:
         assert all(line == line.rstrip() for line in str(table).splitlines())
 
     def test_what_cannot_be_computed_is_a_dash_with_a_reason(self) -> None:
         V = 3000
-        table = compare(draft=otm.zipf(V), target=otm.uniform(V), verifiers=[Otm(), KSeq()], laws=[IID], k=[2], samples=10)
+        table = compare(
+            draft=otm.examples.zipf(V),
+            target=otm.examples.uniform(V),
+            verifiers=[TransportPlan(), KSeq()],
+            laws=[IID],
+            k=[2],
+            samples=10,
+        )
         plan, kseq = table.rows
         assert plan.exact is None
         assert plan.gap is None
@@ -180,7 +187,7 @@ class TestPrint:
         text = str(table)
         assert re.search(r"Otm\(\) +—", text)
         assert "limited to 4,000,000" in text.splitlines()[-1]
-        assert text.splitlines()[-1].startswith("— Otm()")
+        assert text.splitlines()[-1].startswith("— TransportPlan()")
 
     def test_named_pairs_that_do_not_fit_are_listed(self) -> None:
         table = compare(draft=DRAFT, target=TARGET, verifiers=[Maximal(), KSeq()], laws=[IID], k=[1, 2], samples=0)
@@ -190,30 +197,32 @@ class TestPrint:
 
 class TestErrors:
     def test_a_named_pair_that_fits_for_no_k(self) -> None:
-        with pytest.raises(otm.Unsupported, match=r"Maximal\(\) does not verify drafts drawn by IID\(k=2\).*Choose"):
+        with pytest.raises(otm.errors.Unsupported, match=r"Maximal\(\) does not verify drafts drawn by IID\(k=2\).*Choose"):
             compare(draft=DRAFT, target=TARGET, verifiers=[Maximal()], laws=[IID], k=[2, 4])
-        with pytest.raises(otm.Unsupported, match=r"Maximal\(\)"):
+        with pytest.raises(otm.errors.Unsupported, match=r"Maximal\(\)"):
             compare(draft=DRAFT, target=TARGET, verifiers=[Maximal()], k=[2])
 
     @pytest.mark.parametrize("empty", [{"verifiers": []}, {"laws": []}])
     def test_nothing_to_compare(self, empty: dict) -> None:
-        with pytest.raises(otm.InvalidParameter, match=r"at least one verifier and one law; one list is empty\. Leave it out"):
+        with pytest.raises(
+            otm.errors.InvalidParameter, match=r"at least one verifier and one law; one list is empty\. Leave it out"
+        ):
             compare(draft=DRAFT, target=TARGET, **empty)
 
     @pytest.mark.parametrize("bad", [[], [0], [1, 2.5], 4, [True]], ids=repr)
     def test_k(self, bad: object) -> None:
-        with pytest.raises(otm.InvalidParameter, match=r"^k must .*Pass k="):
+        with pytest.raises(otm.errors.InvalidParameter, match=r"^k must .*Pass k="):
             compare(draft=DRAFT, target=TARGET, k=bad)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("bad", [-1, 2.5, True, "10"], ids=repr)
     def test_samples(self, bad: object) -> None:
-        with pytest.raises(otm.InvalidParameter, match="samples must be an integer of at least 1; got"):
+        with pytest.raises(otm.errors.InvalidParameter, match="samples must be an integer of at least 1; got"):
             compare(draft=DRAFT, target=TARGET, samples=bad)  # type: ignore[arg-type]
 
     def test_distributions(self) -> None:
-        with pytest.raises(otm.InvalidDistribution, match="draft must sum to 1"):
+        with pytest.raises(otm.errors.InvalidDistribution, match="draft must sum to 1"):
             compare(draft=[0.5, 0.6], target=[0.5, 0.5])
-        with pytest.raises(otm.ShapeMismatch, match="share one vocabulary"):
+        with pytest.raises(otm.errors.ShapeMismatch, match="share one vocabulary"):
             compare(draft=[1.0], target=[0.5, 0.5])
-        with pytest.raises(otm.ShapeMismatch, match=r"otm\.compare needs one pair.*\(2,\)"):
+        with pytest.raises(otm.errors.ShapeMismatch, match=r"otm\.compare needs one pair.*\(2,\)"):
             compare(draft=[[0.5, 0.5]] * 2, target=[0.5, 0.5], verifiers=[KSeq()], laws=[IID])

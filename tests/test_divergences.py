@@ -22,7 +22,7 @@ from tests.tolerance import UNIT_ROUNDOFF, rounding
 def test_total_variation_is_the_largest_difference_over_events(pair: tuple[np.ndarray, np.ndarray]) -> None:
     p, q = (exact.exact(x) for x in pair)
     wanted = max(sum((p[x] - q[x] for x in T), exact.Fraction(0)) for T in exact.subsets(len(p)))
-    assert abs(otm.total_variation(draft=pair[0], target=pair[1]) - float(wanted)) <= rounding(len(p), 1)
+    assert abs(otm.divergences.total_variation(draft=pair[0], target=pair[1]) - float(wanted)) <= rounding(len(p), 1)
 
 
 @settings(max_examples=200)
@@ -30,7 +30,7 @@ def test_total_variation_is_the_largest_difference_over_events(pair: tuple[np.nd
 def test_kl_is_scipys_relative_entropy(pair: tuple[np.ndarray, np.ndarray]) -> None:
     draft, target = pair
     wanted = rel_entr(target, draft).sum()
-    value = otm.kl_divergence(draft=draft, target=target)
+    value = otm.divergences.kl_divergence(draft=draft, target=target)
     # Each term q log(q/p) carries log's half ulp on logs up to 700, and SciPy's plain sum cancels to |Σp − Σq|.
     assert value == pytest.approx(wanted, rel=1e-13, abs=1e-12) if np.isfinite(wanted) else value == np.inf
     assert value >= 0
@@ -40,7 +40,7 @@ def test_kl_is_scipys_relative_entropy(pair: tuple[np.ndarray, np.ndarray]) -> N
 def test_kl_keeps_its_digits_when_the_two_are_close(size: float) -> None:
     p = np.array([0.5, 0.25, 0.25])
     q = p + size * np.array([0.5, -0.25, -0.25])
-    assert otm.kl_divergence(draft=p, target=p) == 0.0
+    assert otm.divergences.kl_divergence(draft=p, target=p) == 0.0
     assert q.sum() == p.sum() == 1.0  # so that the gate divides nothing, and the fractions below are the masses themselves
     # Term by term, d = (p − q)/q: q (d²/2 − d³/3 + d⁴/4 − …), whose omitted rest is below d⁴ of the sum.
     wanted = Fraction(0)
@@ -49,7 +49,9 @@ def test_kl_keeps_its_digits_when_the_two_are_close(size: float) -> None:
         wanted += Fraction(float(b)) * sum((-d) ** n / n for n in range(2, 7))
     assert float(wanted) == pytest.approx(size**2 / 2, rel=2 * size + 1e-3)  # Σ p s²/2 with s = (1, −1, −1)
     # The terms' own error; a sum of q log(q/p) is off by 1e-17 absolutely, which is everything at ε = 1e-9.
-    assert otm.kl_divergence(draft=p, target=q) == pytest.approx(float(wanted), rel=1e-11 if size > 1e-4 else 1e-14, abs=0)
+    assert otm.divergences.kl_divergence(draft=p, target=q) == pytest.approx(
+        float(wanted), rel=1e-11 if size > 1e-4 else 1e-14, abs=0
+    )
 
 
 def test_divergence_terms_against_high_precision() -> None:
@@ -73,12 +75,14 @@ def test_divergence_terms_against_high_precision() -> None:
 
 
 def test_kl_is_infinite_exactly_where_the_target_leaves_the_draft() -> None:
-    assert otm.kl_divergence(draft=[1.0, 0.0], target=[0.5, 0.5]) == np.inf
-    assert otm.kl_divergence(draft=[0.5, 0.5], target=[1.0, 0.0]) == pytest.approx(np.log(2), abs=1e-16)
-    assert otm.kl_divergence(draft=[1.0, 1e-300], target=[0.5, 0.5]) == pytest.approx(
+    assert otm.divergences.kl_divergence(draft=[1.0, 0.0], target=[0.5, 0.5]) == np.inf
+    assert otm.divergences.kl_divergence(draft=[0.5, 0.5], target=[1.0, 0.0]) == pytest.approx(np.log(2), abs=1e-16)
+    assert otm.divergences.kl_divergence(draft=[1.0, 1e-300], target=[0.5, 0.5]) == pytest.approx(
         np.log(0.5) + 0.5 * 300 * np.log(10), rel=1e-14
     )
-    np.testing.assert_array_equal(otm.kl_divergence(draft=[[1.0, 0.0], [0.5, 0.5]], target=[0.5, 0.5]), [np.inf, 0.0])
+    np.testing.assert_array_equal(
+        otm.divergences.kl_divergence(draft=[[1.0, 0.0], [0.5, 0.5]], target=[0.5, 0.5]), [np.inf, 0.0]
+    )
 
 
 @settings(max_examples=200)
@@ -86,15 +90,15 @@ def test_kl_is_infinite_exactly_where_the_target_leaves_the_draft() -> None:
 def test_harmonic_mean_distance(pair: tuple[np.ndarray, np.ndarray]) -> None:
     p, q = (exact.exact(x) for x in pair)
     wanted = 1 - sum((2 * a * b / (a + b) for a, b in zip(p, q, strict=True) if a + b), exact.Fraction(0))
-    value = otm.harmonic_mean_distance(draft=pair[0], target=pair[1])
+    value = otm.divergences.harmonic_mean_distance(draft=pair[0], target=pair[1])
     assert abs(value - float(wanted)) <= rounding(len(p), 1)
     assert 0 <= value <= 1
     # Cauchy–Schwarz: (Σ|p − q|)² ≤ Σ (p − q)²/(p + q) · Σ (p + q), that is TV² ≤ d; and |p − q| ≤ p + q gives d ≤ TV.
-    distance = otm.total_variation(draft=pair[0], target=pair[1])
+    distance = otm.divergences.total_variation(draft=pair[0], target=pair[1])
     assert distance**2 - rounding(len(p), 1) <= value <= distance + rounding(len(p), 1)
 
 
-@pytest.mark.parametrize("distance", [otm.total_variation, otm.harmonic_mean_distance])
+@pytest.mark.parametrize("distance", [otm.divergences.total_variation, otm.divergences.harmonic_mean_distance])
 def test_disjoint_laws_are_no_further_apart_than_one(distance) -> None:
     # Rounding must not leak out: 0.8 + 0.2 + 2·0.5, halved, may be 1 + 2u.
     for p, q in (([0.5, 0.5, 0, 0, 0], [0, 0, 0, 0.8, 0.2]), ([0.6, 0.3, 0.1, 0, 0], [0, 0, 0, 0.7, 0.3])):
@@ -104,21 +108,23 @@ def test_disjoint_laws_are_no_further_apart_than_one(distance) -> None:
 
 def test_symmetry_and_its_absence() -> None:
     p, q = [0.7, 0.2, 0.1], [0.1, 0.5, 0.4]
-    for symmetric in (otm.total_variation, otm.harmonic_mean_distance):
+    for symmetric in (otm.divergences.total_variation, otm.divergences.harmonic_mean_distance):
         assert symmetric(draft=p, target=q) == pytest.approx(symmetric(draft=q, target=p), abs=1e-16)
         assert symmetric(draft=p, target=p) == 0.0
-    assert abs(otm.kl_divergence(draft=p, target=q) - otm.kl_divergence(draft=q, target=p)) > 0.01
+    assert abs(otm.divergences.kl_divergence(draft=p, target=q) - otm.divergences.kl_divergence(draft=q, target=p)) > 0.01
 
 
-@pytest.mark.parametrize("distance", [otm.total_variation, otm.kl_divergence, otm.harmonic_mean_distance])
+@pytest.mark.parametrize(
+    "distance", [otm.divergences.total_variation, otm.divergences.kl_divergence, otm.divergences.harmonic_mean_distance]
+)
 def test_batches_and_errors(distance) -> None:
     rng = np.random.default_rng(0)
-    p, q = otm.dirichlet(5, rng=rng, rows=6).reshape(2, 3, 5), otm.dirichlet(5, rng=rng)
+    p, q = otm.examples.dirichlet(5, rng=rng, rows=6).reshape(2, 3, 5), otm.examples.dirichlet(5, rng=rng)
     values = distance(draft=p, target=q)
     assert values.shape == (2, 3)
     for i, j in itertools.product(range(2), range(3)):
         assert values[i, j] == pytest.approx(distance(draft=p[i, j], target=q), rel=1e-14)
-    with pytest.raises(otm.InvalidDistribution, match="draft"):
+    with pytest.raises(otm.errors.InvalidDistribution, match="draft"):
         distance(draft=[0.5, 0.6], target=[0.5, 0.5])
-    with pytest.raises(otm.ShapeMismatch, match="vocabulary"):
+    with pytest.raises(otm.errors.ShapeMismatch, match="vocabulary"):
         distance(draft=[1.0], target=[0.5, 0.5])

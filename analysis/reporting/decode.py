@@ -139,7 +139,7 @@ def _find(run: Run, law: str, verifier: str, k: int) -> int | None:
     for i, column in enumerate(run.schemes):
         if (column.law, column.k) != (law, k) or column.definition == "bound":
             continue
-        best = verifier in ("Optimal", "GreedyOptimal") or (law, verifier) == ("Deterministic", "Naive")
+        best = verifier in ("Optimal", "GreedyOptimal") or (law, verifier) == ("TopK", "Naive")
         if best and column.optimum == column.name:
             return i
         if re.sub(r"[^a-z]", "", column.label.lower()) == verifier.lower() and column.definition == "membership":

@@ -20,7 +20,7 @@ LAWS = {
     "IID": "i.i.d.",
     "WithoutReplacement": "no repeats",
     "Greedy": "top k−1 + draw",
-    "Deterministic": "top k",
+    "TopK": "top k",
 }
 """Short names of the draft laws, for legends; `words` explains them."""
 
@@ -31,7 +31,7 @@ _OPTIMUM_LABELS = {
     law: f"optimum, {drafts} ({ATTAINED[law]})" for law, drafts in (("IID", "i.i.d. drafts"), ("Greedy", LAWS["Greedy"]))
 }
 
-_NAIVE_OPTIMAL = "naive (optimal)", "Deterministic"
+_NAIVE_OPTIMAL = "naive (optimal)", "TopK"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,7 +39,7 @@ _LAW_TERMS = {
     "IID": "each draft drawn independently from the draft model; the same token may come twice",
     "WithoutReplacement": "drafts drawn one after another, none twice",
     "Greedy": "the k − 1 most likely tokens of the draft model, then one draw from the rest",
-    "Deterministic": "the k most likely tokens of the draft model, nothing drawn",
+    "TopK": "the k most likely tokens of the draft model, nothing drawn",
 }
 
 _SCHEME_TERMS = {

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from otm.errors import InvalidParameter, OtmError
 from otm.pmf import check_count
 from otm.problem import Problem
-from otm.schemes import prepare
+from otm.verbs import prepare
 from otm.verifiers.base import Conditional, Verifier
 
 

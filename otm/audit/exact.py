@@ -27,7 +27,7 @@ from otm.drafts.base import enumerate_drafts
 from otm.pmf import check_count, check_real
 from otm.problem import Problem, check_problem
 from otm.results import Coupling
-from otm.schemes import coupling, optimal_acceptance, prepare
+from otm.verbs import coupling, optimal_acceptance, prepare
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
 
 Verdict = Literal["lossless", "not lossless", "undecided"]
@@ -174,7 +174,7 @@ def audit_steps(verifier: Verifier, problem: Problem, *, tolerance: float | None
     Nothing is taken from the law's enumeration or the rule's kernel: an independent account of the same scheme.
 
     Args:
-        verifier: any of `otm.VERIFIERS`, or your own subclass of `otm.Verifier`.
+        verifier: any of `otm.verifiers.VERIFIERS`, or your own subclass of `otm.Verifier`.
         problem, tolerance: as for `audit_exactly`.
 
     Returns:

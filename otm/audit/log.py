@@ -31,7 +31,7 @@ from otm.drafts import IID, Law, WithoutReplacement, has_one_drafter
 from otm.errors import InvalidParameter
 from otm.pmf import check_real
 from otm.problem import Problem
-from otm.schemes import optimal_acceptance
+from otm.verbs import optimal_acceptance
 
 LogVerdict = Literal["not lossless", "no difference found"]
 
@@ -130,7 +130,9 @@ def audit_records(
     """
     level = check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
     if law is not None and not isinstance(law, Law):
-        raise InvalidParameter(f"law must be a draft law such as otm.IID(4), or None; got {law!r}. Choose one of otm.LAWS.")
+        raise InvalidParameter(
+            f"law must be a draft law such as otm.IID(4), or None; got {law!r}. Choose one of otm.drafts.LAWS."
+        )
     if law is not None and not has_one_drafter(law):
         raise InvalidParameter(f"A record holds one draft distribution; {law!r} has one for each draft. Leave law out.")
     state = _State(law)

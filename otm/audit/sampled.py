@@ -28,7 +28,7 @@ from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import as_pmf, check_real, check_rng
 from otm.problem import Problem, check_problem
 from otm.results import is_member
-from otm.schemes import optimal_acceptance, prepare, run
+from otm.verbs import optimal_acceptance, prepare, run
 from otm.verifiers.base import Verifier
 
 SampledVerdict = Literal["not lossless", "no difference found"]

@@ -1,13 +1,13 @@
 """Draft laws, one per file, and their registry."""
 
 from otm.drafts.base import Law, has_one_drafter
-from otm.drafts.deterministic import Deterministic
 from otm.drafts.greedy import Greedy
 from otm.drafts.iid import IID
 from otm.drafts.product import Product
+from otm.drafts.top_k import TopK
 from otm.drafts.without_replacement import WithoutReplacement
 
-LAWS: tuple[type[Law], ...] = (IID, WithoutReplacement, Greedy, Deterministic, Product)
+LAWS: tuple[type[Law], ...] = (IID, WithoutReplacement, Greedy, TopK, Product)
 """Every draft law class; `compare` and the contract tests walk this list."""
 
 SINGLE_DRAFTER_LAWS: tuple[type[Law], ...] = tuple(law for law in LAWS if has_one_drafter(law(1)))
@@ -17,10 +17,10 @@ __all__ = [
     "IID",
     "LAWS",
     "SINGLE_DRAFTER_LAWS",
-    "Deterministic",
     "Greedy",
     "Law",
     "Product",
+    "TopK",
     "WithoutReplacement",
     "has_one_drafter",
 ]

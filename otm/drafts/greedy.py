@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, gather, inverse_cdf, namespace, quiet, total
 from otm.drafts.base import PAD, DraftTable, Law
-from otm.optimum.successive_cut import check_enough_tokens
+from otm.drafts.successive_cut import check_enough_tokens
 from otm.pmf import align_pair
 
 

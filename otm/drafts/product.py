@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf, quiet
 from otm.drafts.base import DraftTable, Law, all_sequences
+from otm.drafts.product_cut import product_containment, product_values, product_worst_set
 from otm.errors import ShapeMismatch
-from otm.optimum.product_cut import product_containment, product_values, product_worst_set
 from otm.pmf import align_pair, shared_namespace
 
 
@@ -32,7 +32,7 @@ class Product(Law):
 
     The optimum is exact where it is given: equal drafters at any V (the value of `IID`); two different drafters up to 4,096
     tokens, by a sweep of orders; more up to 256 tokens, by submodular minimisation, certified to 1e-11. Beyond, `TooLarge`.
-    No single order of the tokens suffices (docs/theory.md, "Different drafters"; `otm.optimum.product_cut`).
+    No single order of the tokens suffices (docs/theory.md, "Different drafters"; `otm.drafts.product_cut`).
     Reference: Hu et al. 2025 (the cut formula holds for any draft law).
 
     >>> drafts = [[0.9, 0.09, 0.01, 0.0], [0.5, 0.01, 0.09, 0.4]]
@@ -62,7 +62,7 @@ class Product(Law):
         return rows, spread[..., 0, :]
 
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
-        """Return the minimum cut, which needs a search (`otm.optimum.product_cut`); every k must be the number of drafters."""
+        """Return the minimum cut, which needs a search (`otm.drafts.product_cut`); every k must be the number of drafters."""
         wrong = [k for k in ks if k != self.k]
         if wrong:
             raise ShapeMismatch(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, to_numpy
 from otm.drafts.base import PAD, DraftTable, Law
-from otm.optimum.successive_cut import (
+from otm.drafts.successive_cut import (
     check_enough_tokens,
     successive_containment,
     successive_inclusion,
@@ -35,7 +35,7 @@ class WithoutReplacement(Law):
     Raises:
         InvalidParameter: unless k is an integer ≥ 1; if k > V on use.
 
-    Cost of the optimum: O(V·k·nodes), see `otm.optimum.successive_cut`. Accuracy: 1e-14 absolute for masses down to 1e-300.
+    Cost of the optimum: O(V·k·nodes), see `otm.drafts.successive_cut`. Accuracy: 1e-14 absolute for masses down to 1e-300.
     Reference: RSD [Jeon et al. 2024]; Hu et al. 2025; as a race: ERSD [Kobus & Gündüz 2025], Appendix A, Algorithms 4 and 5.
 
     >>> law = WithoutReplacement(2)  # first 0 then 2, or first 2 then 0
@@ -58,7 +58,7 @@ class WithoutReplacement(Law):
         return align_pair(draft, target)
 
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
-        """Return the prefix cut for each k from one pass over the tokens (`otm.optimum.successive_cut`)."""
+        """Return the prefix cut for each k from one pass over the tokens (`otm.drafts.successive_cut`)."""
         return successive_values(draft, target, ks)
 
     def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:

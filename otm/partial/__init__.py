@@ -4,18 +4,18 @@ Engines and interfaces return the m most likely tokens with their log-probabilit
 known of both models; the `partial_*` functions bound what depends on the rest, over every way it may look.
 """
 
-from otm.partial.acceptance import (
+from otm.partial.completion import Completion
+from otm.partial.distances import PartialDivergences, partial_divergences
+from otm.partial.interval import Interval
+from otm.partial.pair import PartialPair
+from otm.partial.top import TopTokens, top_tokens
+from otm.partial.values import (
     partial_gamma_star,
     partial_kseq,
     partial_optimal_acceptance,
     partial_overlap,
     partial_recursive_rejection,
 )
-from otm.partial.completion import Completion
-from otm.partial.divergences import PartialDivergences, partial_divergences
-from otm.partial.interval import Interval
-from otm.partial.pair import PartialPair
-from otm.partial.top import TopTokens, top_tokens
 
 __all__ = [
     "Completion",

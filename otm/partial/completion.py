@@ -21,7 +21,7 @@ import numpy as np
 
 from otm._arrays import quiet
 from otm.drafts.base import Law
-from otm.partial.layout import Floats, Layout, Mask
+from otm.partial.known import Floats, Layout, Mask
 from otm.problem import Problem
 
 # Twelve halvings of the exponent's range 2^±1000 leave a factor 2; 54 halvings of that leave the last place.

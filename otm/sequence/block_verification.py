@@ -12,9 +12,9 @@ from otm.drafts.iid import IID
 from otm.pmf import check_count
 from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step
 from otm.sequence.models import Context, LanguageModel
-from otm.sequence.shape import TreeShape
 from otm.sequence.source import Source
 from otm.sequence.vertex_decoder import grow_by_law
+from otm.trees.shape import TreeShape
 
 
 @dataclasses.dataclass(frozen=True)

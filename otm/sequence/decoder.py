@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from otm.errors import DecodingInterrupted, InvalidParameter
 from otm.pmf import check_count
 from otm.sequence.models import Absorbing, Context, LanguageModel, next_distributions
-from otm.sequence.shape import TreeShape
 from otm.sequence.source import RaceState, Source, Uniforms
+from otm.trees.shape import TreeShape
 
 Stop = Literal["rejected", "end_of_draft", "end_of_sequence"]
 """Why a step ended: no draft agreed with the output, the drafts were used up (bonus token), or the text ended."""
@@ -281,7 +281,7 @@ def generate(
 def require_drafts(shape: TreeShape) -> None:
     """Raise `InvalidParameter` if a shape drafts nothing."""
     if not isinstance(shape, TreeShape):
-        raise InvalidParameter(f"A tree is an otm.sequence.TreeShape; got {shape!r}. Write TreeShape.chain(8), say.")
+        raise InvalidParameter(f"A tree is an otm.trees.TreeShape; got {shape!r}. Write TreeShape.chain(8), say.")
     if shape.num_nodes == 0:
         raise InvalidParameter(
             f"A decoder needs a tree of at least one drafted token; got {shape!r}. For plain sampling from the target draw from "

@@ -7,8 +7,8 @@ import dataclasses
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.pmf import check_count
-from otm.sequence.shape import TreeShape
 from otm.sequence.vertex_decoder import VertexDecoder, require_verifier
+from otm.trees.shape import TreeShape
 from otm.verifiers.base import Verifier
 from otm.verifiers.kseq import KSeq
 

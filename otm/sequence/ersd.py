@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, require_drafts
 from otm.sequence.models import Context, LanguageModel
-from otm.sequence.shape import TreeShape
 from otm.sequence.source import RaceState, Source
 from otm.sequence.vertex_decoder import descend, grow
+from otm.trees.shape import TreeShape
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,10 +24,10 @@ from otm.sequence.decoder import Conditionals, Decoder
 from otm.sequence.enumeration import StepLaw, collect
 from otm.sequence.ersd import Ersd
 from otm.sequence.models import Context, LanguageModel, next_distribution
-from otm.sequence.shape import TreeShape
 from otm.sequence.source import prepare_conditional
 from otm.sequence.traversal_verification import Pending, TraversalVerification
 from otm.sequence.vertex_decoder import VertexDecoder, children_of
+from otm.trees.shape import TreeShape
 from otm.verifiers.race import Race
 
 Transition = tuple[int, tuple[int, ...], float]

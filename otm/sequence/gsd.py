@@ -7,8 +7,8 @@ import dataclasses
 from otm.drafts.base import Law
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.sequence.decoder import require_drafts
-from otm.sequence.shape import TreeShape
 from otm.sequence.vertex_decoder import VertexDecoder
+from otm.trees.shape import TreeShape
 from otm.verifiers.base import Verifier
 from otm.verifiers.recursive_rejection import RecursiveRejection
 
@@ -18,7 +18,7 @@ class Gsd(VertexDecoder):
     """Draw the children of every vertex of a tree without replacement; verify them in order by recursive rejection.
 
     The drafting strategies are shapes: `TreeShape.chain(n)` sequence (`chain(1)` simple), `batch(n)`, `specinfer(L)`, any tree,
-    and the optimal one, `otm.sequence.optimal_tree`.
+    and the optimal one, `otm.trees.optimal_tree`.
 
     Args:
         tree: the shape, at least one drafted token.

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from otm.errors import Unsupported
-from otm.sequence.best_step import best_step
+from otm.sequence.best import best_step
 from otm.sequence.decoder import Decoder
 from otm.sequence.enumeration import step_law
 from otm.sequence.expected import expected_step

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import inverse_cdf
-from otm._races import log_arrivals, log_exponentials
 from otm.drafts.base import Law, enumerate_drafts
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import InvalidParameter, TooLarge, Unsupported
 from otm.pmf import check_rng
 from otm.problem import Problem
+from otm.races import log_arrivals, log_exponentials
 from otm.verifiers.base import Conditional, Verifier, check_drafts, require_support
 from otm.verifiers.race import Race, first_arrivals
 

@@ -21,9 +21,9 @@ from otm.errors import Unsupported
 from otm.sequence.block_verification import next_weight, pass_probability
 from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, require_drafts
 from otm.sequence.models import Context, LanguageModel
-from otm.sequence.shape import TreeShape
 from otm.sequence.source import Source
 from otm.sequence.vertex_decoder import children_of, grow_by_law
+from otm.trees.shape import TreeShape
 
 DISTINCT = WithoutReplacement(1)
 """Siblings differ: the draft law of trees in practice."""

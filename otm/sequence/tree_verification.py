@@ -7,8 +7,8 @@ import dataclasses
 from otm.drafts.base import Law, has_one_drafter
 from otm.errors import Unsupported
 from otm.sequence.decoder import require_drafts
-from otm.sequence.shape import TreeShape
 from otm.sequence.vertex_decoder import VertexDecoder, require_verifier
+from otm.trees.shape import TreeShape
 from otm.verifiers.base import Verifier
 
 
@@ -17,7 +17,7 @@ class TreeVerification(VertexDecoder):
     """Draw the children of every vertex of a tree by a draft law; verify them by a verifier for that law.
 
     `TreeVerification(tree, otm.IID(1), otm.Optimal())` is the optimal verifier at every vertex, `TreeVerification(tree,
-    otm.Deterministic(1), otm.Naive())` a tree of the most likely tokens.
+    otm.TopK(1), otm.Naive())` a tree of the most likely tokens.
 
     Args:
         tree: the shape, at least one drafted token.

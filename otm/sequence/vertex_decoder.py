@@ -23,8 +23,8 @@ from otm.drafts.base import PAD, Law
 from otm.errors import InvalidParameter
 from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, Stop, require_drafts
 from otm.sequence.models import Context, LanguageModel, next_distributions
-from otm.sequence.shape import TreeShape
 from otm.sequence.source import Source
+from otm.trees.shape import TreeShape
 from otm.verifiers.base import Verifier
 
 
@@ -63,7 +63,9 @@ class VertexDecoder(Decoder):
 def require_verifier(verifier: Verifier) -> None:
     """Raise `InvalidParameter` unless it is a verifier."""
     if not isinstance(verifier, Verifier):
-        raise InvalidParameter(f"verifier must be an instance of one of otm.VERIFIERS; got {verifier!r}. Pass otm.KSeq(), say.")
+        raise InvalidParameter(
+            f"verifier must be an instance of one of otm.verifiers.VERIFIERS; got {verifier!r}. Pass otm.KSeq(), say."
+        )
 
 
 def grow(

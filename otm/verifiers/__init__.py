@@ -3,7 +3,7 @@
 from otm.verifiers.base import Conditional, CurvedVerifier, Rule, Shared, Verifier
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.greedy_optimal import GreedyOptimal
-from otm.verifiers.kseq import KSeq
+from otm.verifiers.kseq import KSeq, gamma_star
 from otm.verifiers.lenience import Lenience
 from otm.verifiers.list_race import ListRace
 from otm.verifiers.maximal import Maximal
@@ -11,12 +11,13 @@ from otm.verifiers.mentored import Mentored
 from otm.verifiers.minhash import MinHash
 from otm.verifiers.naive import Naive
 from otm.verifiers.naive_tree import NaiveTree
-from otm.verifiers.optimal import Optimal
-from otm.verifiers.otm import Otm
+from otm.verifiers.optimal import BatchedOptimalRule, Optimal, prepare_batch
 from otm.verifiers.race import Race
+from otm.verifiers.rao_blackwell import rao_blackwell_acceptance
 from otm.verifiers.recursive_rejection import RecursiveRejection
-from otm.verifiers.select_then_reject import SelectThenReject
+from otm.verifiers.select_then_reject import SelectThenReject, selection_with_law
 from otm.verifiers.spechub import SpecHub
+from otm.verifiers.transport_plan import TransportPlan
 from otm.verifiers.typical_acceptance import TypicalAcceptance
 
 VERIFIERS: tuple[type[Verifier], ...] = (
@@ -32,7 +33,7 @@ VERIFIERS: tuple[type[Verifier], ...] = (
     Race,
     ListRace,
     MinHash,
-    Otm,
+    TransportPlan,
     Mentored,
     Lenience,
     TypicalAcceptance,
@@ -40,7 +41,7 @@ VERIFIERS: tuple[type[Verifier], ...] = (
 )
 """Every verifier class; `compare` and the contract tests walk this list."""
 
-PLANS: tuple[type[Verifier], ...] = (SelectThenReject, Otm)
+PLANS: tuple[type[Verifier], ...] = (SelectThenReject, TransportPlan)
 """Those of `VERIFIERS` whose rule is a plan over the enumerated drafts, by default a linear program's: their value is the optimum.
 
 Beyond the enumeration they have no rule, hence neither a value nor a sample. The plan is one of many of the same value, which is
@@ -50,6 +51,7 @@ accurate to the program's certified gap.
 __all__ = [
     "PLANS",
     "VERIFIERS",
+    "BatchedOptimalRule",
     "Conditional",
     "CurvedVerifier",
     "Fuzzy",
@@ -63,13 +65,17 @@ __all__ = [
     "Naive",
     "NaiveTree",
     "Optimal",
-    "Otm",
     "Race",
     "RecursiveRejection",
     "Rule",
     "SelectThenReject",
     "Shared",
     "SpecHub",
+    "TransportPlan",
     "TypicalAcceptance",
     "Verifier",
+    "gamma_star",
+    "prepare_batch",
+    "rao_blackwell_acceptance",
+    "selection_with_law",
 ]

@@ -8,7 +8,7 @@ from typing import Literal
 from otm._arrays import Array, namespace, quiet, total
 from otm.errors import InvalidParameter
 from otm.pmf import check_real
-from otm.verifiers._lossy import LossyVerifier, normalised_excess, rejection
+from otm.verifiers.lossy_rule import LossyVerifier, normalised_excess, rejection
 
 Divergence = Literal["js", "kl", "tv"]
 

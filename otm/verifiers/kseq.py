@@ -26,7 +26,7 @@ from otm._arrays import Array, by_rows, clip, gather, inverse_cdf, namespace, qu
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
-from otm.optimum.cut import descending_ratio_order
+from otm.overlap import descending_ratio_order
 from otm.pmf import check_real
 from otm.problem import Problem, require_law
 from otm.results import Definition
@@ -151,7 +151,7 @@ def gamma_star(problem: Problem) -> Array:
     1/(γ*|f′(γ*)|), which is near 1 except where p and q differ by hardly anything; acceptances are accurate regardless.
     Reference: SpecTr, (6), Lemma 3.
 
-    >>> problem = otm.Problem(draft=otm.uniform(120), target=otm.uniform(60, vocabulary=120), law=otm.IID(2))
+    >>> problem = otm.Problem(draft=otm.examples.uniform(120), target=otm.examples.uniform(60, vocabulary=120), law=otm.IID(2))
     >>> round(float(gamma_star(problem)), 12)  # r (1 − (1 − 1/r)^k) with r = 2
     1.5
     """

@@ -8,7 +8,7 @@ from typing import Literal
 from otm._arrays import Array, namespace, quiet
 from otm.errors import InvalidParameter
 from otm.pmf import check_real
-from otm.verifiers._lossy import LossyVerifier, normalised_excess, rejection
+from otm.verifiers.lossy_rule import LossyVerifier, normalised_excess, rejection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Lenience(LossyVerifier):
     Cost: O(V), batched. Reference: Leviathan et al. 2023, Appendix A.5.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
-    >>> otm.acceptance(Lenience(0.8), problem), otm.output_law(Lenience(0.8), problem)  # min(.75, .5/.8) + .25
+    >>> otm.acceptance(Lenience(0.8), problem), otm.lossy.output_law(Lenience(0.8), problem)  # min(.75, .5/.8) + .25
     (0.875, array([0.625, 0.375]))
     """
 

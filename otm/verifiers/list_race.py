@@ -5,7 +5,7 @@ law is q because the minimum over the lists of standard exponentials is exponent
 winning list's own draft is the output; by membership another list's draft may equal it by luck.
 
 The target's race is won at time t ~ Exp(k) by token j ~ q in a uniformly chosen list. In that list the draft is j with
-probability e^{−t g_j} (g as in `otm._races`); in any other list every clock is fresh at q_i t, and the draft is j with probability
+probability e^{−t g_j} (g as in `otm.races`); in any other list every clock is fresh at q_i t, and the draft is j with probability
 
     H_j(t) = p_j Σ_{m≥j} (e^{−t g_m} − e^{−t g_{m+1}}) / P_m ,
 
@@ -24,7 +24,10 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, quiet, total
-from otm._races import (
+from otm.drafts.base import Law
+from otm.drafts.iid import IID
+from otm.problem import Problem
+from otm.races import (
     exponential_nodes,
     log_arrivals,
     log_exponentials,
@@ -34,9 +37,6 @@ from otm._races import (
     sequences,
     sort_by_ratio,
 )
-from otm.drafts.base import Law
-from otm.drafts.iid import IID
-from otm.problem import Problem
 from otm.results import Coupling, Definition
 from otm.verifiers.base import Shared, Verifier
 
@@ -54,7 +54,7 @@ class ListRace(Verifier):
     Lossless, and the output does not depend on which drafts the verifier is told. Law: IID(k).
 
     Cost: by rule O(V log V), batched; by membership O(V · nodes) after a sort, some 110 (k = 1) to 600 (k = 64) nodes, row by row.
-    Accuracy: by rule about 1e-14; by membership quadrature error below 2e-12, derived in `otm._races`.
+    Accuracy: by rule about 1e-14; by membership quadrature error below 2e-12, derived in `otm.races`.
     Reference: Rowan, Phan & Khisti 2025 (2506.05632), list matching; the membership value: docs/theory.md, "Races".
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))

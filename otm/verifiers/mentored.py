@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, quiet, to_numpy, total
-from otm.frontiers.taut_string import Hull, string_law
 from otm.pmf import check_real
-from otm.verifiers._lossy import LossyVerifier, normalised_excess
+from otm.taut_string import Hull, string_law
+from otm.verifiers.lossy_rule import LossyVerifier, normalised_excess
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Mentored(LossyVerifier):
 
     The published solution searches α in (0, 1] and leaves Z without mass, so it never accepts more than 1 − p(Z): wrong for targets
     with zeros (top-k, top-p) once the budget is large. There π puts the mass p(Z) − e on Z, ∝ p, and q/β or p elsewhere. Searching
-    e instead of α covers both: it is the depth of a taut string (`otm.frontiers.taut_string`).
+    e instead of α covers both: it is the depth of a taut string (`otm.taut_string`).
 
     Rule and membership agree. Lossy for D > 0. Law: IID(1).
 

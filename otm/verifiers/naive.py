@@ -21,7 +21,7 @@ class Naive(Verifier):
 
         α = Σ_y q(y)·Pr(y ∈ S),
 
-    for i.i.d. drafts Σ q [1 − (1 − p)^k]. Rule and membership agree. Lossless. Law: any; for `Deterministic` it is optimal.
+    for i.i.d. drafts Σ q [1 − (1 − p)^k]. Rule and membership agree. Lossless. Law: any; for `TopK` it is optimal.
 
     Cost: that of the law's inclusion probabilities: O(V), without replacement O(V·k·nodes).
     Reference: naive sampling, SpecInfer [Miao et al. 2024], the baseline of multi-step speculative sampling.

@@ -32,20 +32,12 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, quiet
-from otm._races import (
-    exponential_nodes,
-    log_arrivals,
-    log_exponentials,
-    per_row,
-    race_match,
-    sequences,
-    sort_by_ratio,
-)
 from otm.drafts.base import PAD, Law
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
 from otm.problem import Problem
+from otm.races import exponential_nodes, log_arrivals, log_exponentials, per_row, race_match, sequences, sort_by_ratio
 from otm.results import Coupling, Definition, is_member
 from otm.verifiers.base import Shared, Verifier
 
@@ -71,11 +63,11 @@ class Race(Verifier):
     Rule and membership agree. Lossless. Laws: IID(1), WithoutReplacement(k).
 
     Raises:
-        TooLarge: on the exact value for k > 1 with more than 512 draftable tokens (`otm.poisson_representation_lower` is a
+        TooLarge: on the exact value for k > 1 with more than 512 draftable tokens (`otm.bounds.poisson_representation_lower` is a
             certificate at any size, `otm.estimate` an interval), and on a coupling with more than 200,000 entries.
 
     Cost: k = 1: O(V log V), batched; k > 1: O(n² k · 110) for n draftable tokens, about a second at n = 512.
-    Accuracy: k = 1: about 1e-14 at V = 128,256; k > 1: quadrature error below 2e-12, derived in `otm._races`.
+    Accuracy: k = 1: about 1e-14 at V = 128,256; k > 1: quadrature error below 2e-12, derived in `otm.races`.
     Reference: ERSD [Kobus & Gündüz 2025], Algorithms 2 and 5 (one vertex); Maddison 2017; k = 1: Daliri et al. 2024 (Gumbel
     coupling). The exact values: docs/theory.md, "Races".
 
@@ -184,7 +176,8 @@ def first_arrivals_match(draft: NDArray[np.float64], target: NDArray[np.float64]
     if len(order) > MAX_DRAFTABLE:
         raise TooLarge(
             f"The exact value of a race with k > 1 is limited to {MAX_DRAFTABLE} draftable tokens (p > 0); there are {len(order)}"
-            f" and k = {k}. Call otm.poisson_representation_lower for a certificate or otm.estimate for a Monte Carlo interval."
+            f" and k = {k}. Call otm.bounds.poisson_representation_lower for a certificate or otm.estimate for a Monte "
+            f"Carlo interval."
         )
     # Pr(N ≤ k − 1) = Σ of terms with at most k − 1 arrivals: growth (1/cos φ)^{k−1}.
     t, weights = exponential_nodes(lambda c: -(k - 1) * np.log(c))

@@ -15,9 +15,9 @@ from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.problem import Problem
 from otm.results import Definition
-from otm.verifiers._rejection_without_replacement import RecursiveRejectionWithoutReplacementRule, exact_acceptance
 from otm.verifiers.base import Conditional, CurvedVerifier, first_accepted
 from otm.verifiers.maximal import single_draft_rejection
+from otm.verifiers.rejection_without_replacement import RecursiveRejectionWithoutReplacementRule, exact_acceptance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,13 +30,13 @@ class RecursiveRejection(CurvedVerifier):
         α = 1 − Π_i (1 − Σ_x min(p(x), r_{i−1}(x))).
 
     Without replacement p is renormalised at each stage over the tokens not drafted yet, and the residual depends on the drafts that
-    were rejected: α is a sum over paths (`otm.verifiers._rejection_without_replacement`).
+    were rejected: α is a sum over paths (`otm.verifiers.rejection_without_replacement`).
 
     Rule and membership agree: a rejected token has no mass in any later residual. Lossless. Law: IID(k), WithoutReplacement(k).
 
     Cost: O(k V) for i.i.d. drafts; without replacement V!/(V − k + 1)! paths, at most ten million (else `TooLarge`; intervals from
-    `otm.rao_blackwell_acceptance`). Accuracy: each residual is normalised by its own sum, so the rejection probability keeps
-    relative accuracy.
+    `otm.verifiers.rao_blackwell_acceptance`). Accuracy: each residual is normalised by its own sum, so the rejection
+    probability keeps relative accuracy.
     Reference: RRS, SpecInfer [Miao et al. 2024, multi-step speculative sampling]; without replacement RSD [Jeon et al. 2024],
     Sequoia [Chen et al. 2024], and the batch of ERSD's generalised speculative decoding [Kobus & Gündüz 2025, Algorithm 4].
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from otm._arrays import Array, inverse_cdf
 from otm.drafts.base import PAD, Law, enumerate_drafts
 from otm.errors import InvalidParameter, TooLarge
-from otm.optimum.lp import optimum
 from otm.problem import Problem, check_problem
 from otm.results import Definition, Optimum
+from otm.transport.lp import optimum
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
 from otm.verifiers.maximal import single_draft_rejection
 
@@ -43,8 +43,8 @@ class SelectThenReject(Verifier):
 
     Args:
         selection: a function of (problem, drafts `(n, k)`) that returns weights `(n, k)`, non-negative, each row with sum 1, 0 on
-            padding; None selects by the plan of the linear program, which makes the acceptance α*. `otm.selection_with_law`
-            makes one for a law s of your choice.
+            padding; None selects by the plan of the linear program, which makes the acceptance α*.
+            `otm.verifiers.selection_with_law` makes one for a law s of your choice.
 
     Lossless. Law: any whose sequences can be enumerated.
 

@@ -6,7 +6,7 @@ import dataclasses
 
 from otm._arrays import Array, namespace, quiet, total
 from otm.pmf import check_real
-from otm.verifiers._lossy import LossyVerifier, rejection
+from otm.verifiers.lossy_rule import LossyVerifier, rejection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TypicalAcceptance(LossyVerifier):
     it at the last accepted token; for one token, what follows is a draw from the target.
 
     >>> problem = otm.Problem(draft=[0.6, 0.4, 0.0], target=[0.05, 0.55, 0.4], law=otm.IID(1))  # threshold 0.09
-    >>> otm.acceptance(TypicalAcceptance(), problem, by="rule"), otm.output_law(TypicalAcceptance(), problem)
+    >>> otm.acceptance(TypicalAcceptance(), problem, by="rule"), otm.lossy.output_law(TypicalAcceptance(), problem)
     (0.4, array([0.03, 0.73, 0.24]))
     """
 

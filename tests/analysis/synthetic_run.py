@@ -64,7 +64,10 @@ def schemes(ks: tuple[int, ...]) -> list[Scheme]:
         Scheme("race_iid_k1", "Race", "IID", 1, _exact(otm.Race(), race), f"optimum_iid_k{ks[0]}" if ks[0] == 1 else None)
     )
     found.append(Scheme("lenience_iid_k1", "Lenience", "IID", 1, _exact(otm.Lenience(0.5), race), None, False))
-    bound = lambda draft, target: np.asarray(otm.poisson_matching_lower(otm.Problem(draft=draft, target=target, law=race)))  # noqa: E731
+
+    def bound(draft: np.ndarray, target: np.ndarray) -> np.ndarray:
+        return np.asarray(otm.bounds.poisson_matching_lower(otm.Problem(draft=draft, target=target, law=race)))
+
     found.append(Scheme("poisson_matching_lower_iid_k1", "Poisson matching", "IID", 1, bound, None, True, "bound"))
     return found
 
@@ -155,8 +158,8 @@ def _rows(
                     **({"draft_temperature": np.full(positions, own)} if draft_temperatures else {}),
                     "draft_entropy": _entropy(draft),
                     "target_entropy": _entropy(target),
-                    "tv": np.asarray(otm.total_variation(draft=draft, target=target)),
-                    "kl_target_draft": np.asarray(otm.kl_divergence(draft=draft, target=target)),
+                    "tv": np.asarray(otm.divergences.total_variation(draft=draft, target=target)),
+                    "kl_target_draft": np.asarray(otm.divergences.kl_divergence(draft=draft, target=target)),
                 }
                 parts.append(part | {column.stem: column.values(draft, target) for column in columns})
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}

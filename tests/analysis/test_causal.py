@@ -379,9 +379,9 @@ def test_models_that_cannot_be_used_are_refused() -> None:
     model = llama()
     with pytest.raises(AnalysisError, match=f"1..{V}"):
         CausalModel(model, V + 1, "cpu")
-    with pytest.raises(otm.InvalidParameter, match="temperature"):
+    with pytest.raises(otm.errors.InvalidParameter, match="temperature"):
         CausalModel(model, V, "cpu", temperature=-1.0)
-    with pytest.raises(otm.InvalidParameter, match="top_p"):
+    with pytest.raises(otm.errors.InvalidParameter, match="top_p"):
         CausalModel(model, V, "cpu", top_p=0.0)
     with pytest.raises(AnalysisError, match="on device 'cuda'; it is on 'cpu'"):
         CausalModel(model, V, "cuda")
@@ -396,7 +396,7 @@ def test_nan_logits_are_an_error_that_names_the_context_and_leave_no_cache() -> 
     weight = model.model.layers[1].mlp.down_proj.weight.data
     kept = weight.clone()
     weight.fill_(float("nan"))
-    with pytest.raises(otm.InvalidDistribution, match=r"\(…, 3, 4, 5, 6\).*NaN"):
+    with pytest.raises(otm.errors.InvalidDistribution, match=r"\(…, 3, 4, 5, 6\).*NaN"):
         ours.next((1, 2, 3, 4, 5, 6))
     weight.copy_(kept)
     np.testing.assert_allclose(ours.next((1, 2, 3, 4, 5)), good, atol=FLOAT32, rtol=0)

@@ -19,17 +19,8 @@ from analysis.decoder_text import decoder_from_text
 from analysis.decoding import Record, ResultsFile, Task, efficiency, prompt_name, read_results, run_tasks
 from analysis.errors import AnalysisError
 from analysis.experiments import batch_acceptance, vertex_acceptance
-from otm.sequence import (
-    DraftSelection,
-    Ersd,
-    Gsd,
-    PrefixTree,
-    SpeculativeSampling,
-    TreeShape,
-    TreeVerification,
-    markov_pair,
-    tree_to_json,
-)
+from otm.sequence import DraftSelection, Ersd, Gsd, PrefixTree, SpeculativeSampling, TreeVerification, markov_pair
+from otm.trees import TreeShape, tree_to_json
 
 ROOT = Path(__file__).resolve().parents[2]
 DECODERS = {"SpeculativeSampling(3)": SpeculativeSampling(3), "Gsd(batch(2))": Gsd(TreeShape.batch(2))}

@@ -32,7 +32,7 @@ from analysis.prompts import DataSet, Digest, JsonLines, ParquetFile, TextFile, 
 from analysis.reporting.aggregate import aggregate
 from analysis.reporting.run import open_run
 from analysis.scheduling import Workers
-from otm.table import DESCRIPTIONS
+from otm.table.table import DESCRIPTIONS
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 
 KILLING = Path(__file__).with_name("killing.py")
@@ -108,7 +108,7 @@ def test_values_are_those_of_the_library_on_the_models_logits(finished: Path) ->
             problem = otm.Problem(draft=p, target=q, law=otm.IID(4))
             assert row.optimum_iid_k4 == pytest.approx(otm.optimal_acceptance(problem), abs=1e-4)
             assert row.kseq_iid_k4 == pytest.approx(otm.acceptance(otm.KSeq(), problem), abs=1e-4)
-            assert row.tv == pytest.approx(otm.total_variation(draft=p, target=q), abs=1e-4)
+            assert row.tv == pytest.approx(otm.divergences.total_variation(draft=p, target=q), abs=1e-4)
             greedy = problem.with_law(otm.Greedy(4))
             assert row.greedy_optimal_greedy_k4 == pytest.approx(otm.acceptance(otm.GreedyOptimal(), greedy), abs=1e-4)
 

@@ -666,7 +666,7 @@ def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, cop
 
 def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> None:
     """The columns that `measure` writes, not names made up here: the report knows some of them by what they are called."""
-    columns = otm.table_columns([1, 2, 4])
+    columns = otm.table.table_columns([1, 2, 4])
     written = manifest_of({"threads": 1}, "", {}, {}, columns)
     run = dataclasses.replace(
         plain.run, manifest=written, schemes=tuple(reading._scheme(entry) for entry in written["schemes"])
@@ -782,7 +782,7 @@ def test_prompts_without_a_name_of_hexadecimal_digits_are_refused(tmp_path: Path
         ("SpeculativeSampling(2, Mentored(0.1))", None),
         ("PrefixTree((4, 2), Optimal())", ("IID", "Optimal", (4, 2))),
         ("Gsd(batch(4))", ("WithoutReplacement", "RecursiveRejection", (4,))),
-        ("TreeVerification(chain(2), Deterministic(1), Naive())", ("Deterministic", "Naive", (1, 1))),
+        ("TreeVerification(chain(2), TopK(1), Naive())", ("TopK", "Naive", (1, 1))),
         ("Ersd(batch(4))", None),
         ("SpeculativeSampling(10**12)", None),
         ("SpeculativeSampling(1000000000000)", None),

@@ -119,7 +119,7 @@ def test_a_sweep_is_the_same_on_every_executor(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(sweeps, "PIECE", 500)
     rng = np.random.default_rng(0)
-    draft, target = (otm.dirichlet(20, rng=rng) for _ in range(2))
+    draft, target = (otm.examples.dirichlet(20, rng=rng) for _ in range(2))
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(2))
     cases = [sweeps.Case(verifier, problem) for verifier in (otm.KSeq(), otm.RecursiveRejection())]
     here = sweeps.sweep(cases, samples=2_300, seed=7, confidence=1 - 1e-9)

@@ -370,7 +370,7 @@ class TestJsonLines:
                 pair = otm.partial.PartialPair(draft=tops[0], target=tops[1], num_tokens=NUM_TOKENS)
                 ends = partial_overlap(pair)
                 excluded += not ends.lower <= np.minimum(p, q).sum() <= ends.upper
-            except otm.InvalidDistribution:
+            except otm.errors.InvalidDistribution:
                 excluded += 1
         assert excluded > 20
 

@@ -211,7 +211,7 @@ def test_exact_audit_finds_it_and_gives_the_stated_figure(mutant: Mutant) -> Non
 
 @pytest.mark.parametrize("mutant", CORPUS, ids=lambda m: m.name)
 def test_sampled_audit_finds_it(mutant: Mutant) -> None:
-    """Deterministic by the seed, and no luck: the plan finds a total variation of 0.02 with probability 1 − 1e-3.
+    """TopK by the seed, and no luck: the plan finds a total variation of 0.02 with probability 1 − 1e-3.
 
     Blocks have their own plan: 12,000 samples of 8 cells find (½·8·√(1/8·7/8) + 3.3 + 1.9)/√12000 < 1/16. The clamp is met at
     V = 2^17, where an impossible token comes out with probability 1.3e-3 and is an alarm at once.
@@ -313,5 +313,5 @@ def test_the_example_is_a_report() -> None:
 
 
 def test_document_without_markers_is_refused() -> None:
-    with pytest.raises(otm.InvalidParameter, match="markers"):
+    with pytest.raises(otm.errors.InvalidParameter, match="markers"):
         with_section("no markers", "corpus", "table")

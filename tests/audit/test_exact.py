@@ -134,7 +134,7 @@ class TestIntegration:
     def test_randomness_of_its_own_is_noticed(self) -> None:
         rng = np.random.default_rng(0)
         assert integrate(lambda u: int(rng.integers(2)), 1) is None
-        with pytest.raises(otm.InvalidParameter, match="audit_sampled"):
+        with pytest.raises(otm.errors.InvalidParameter, match="audit_sampled"):
             audit_exactly(lambda p, q, d, u: int(rng.integers(4)), otm.Problem(**PAIR, law=otm.IID(1)))
 
 
@@ -208,7 +208,7 @@ def test_registered_verifiers_get_the_verdict_that_they_claim(verifier: otm.Veri
         return
     assert "not lossless" in {audit.verdict for audit in audits.values()}
     for audit in audits.values():
-        predicted = otm.distortion(verifier, audit.problem)
+        predicted = otm.lossy.distortion(verifier, audit.problem)
         assert abs(audit.total_variation - predicted.total_variation) < 1e-10
 
 
@@ -234,8 +234,8 @@ def test_the_steps_that_samplers_execute_have_the_law_that_closed_forms_predict(
     assert problem is not None
     audit = audit_exactly(steps_of(verifier, problem), problem)
     assert (audit.method, audit.error) == ("traced", 0.0)
-    assert (audit.verdict == "lossless") == (otm.distortion(verifier, problem).total_variation < 1e-13)
-    assert abs(audit.total_variation - otm.distortion(verifier, problem).total_variation) < 1e-10
+    assert (audit.verdict == "lossless") == (otm.lossy.distortion(verifier, problem).total_variation < 1e-13)
+    assert abs(audit.total_variation - otm.lossy.distortion(verifier, problem).total_variation) < 1e-10
     assert math.isclose(audit.membership, otm.acceptance(verifier, problem), abs_tol=1e-12)
     assert audit.rule is not None
     assert math.isclose(audit.rule, otm.acceptance(verifier, problem, by="rule"), abs_tol=1e-12)
@@ -350,7 +350,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("thing", [7, None, otm.Maximal, otm.Maximal()], ids=repr)
     def test_a_candidate_is_a_function(self, thing: Any) -> None:
-        with pytest.raises(otm.InvalidParameter, match="function"):
+        with pytest.raises(otm.errors.InvalidParameter, match="function"):
             Candidate(thing) if not isinstance(thing, otm.Verifier) else shrink(object())
 
     def test_tolerance_is_what_rounding_explains(self) -> None:
@@ -417,5 +417,5 @@ class TestWhatHidesFromTheTrace:
     ],
 )
 def test_rounding_of_nothing(arguments: tuple[int, int, float], said: str) -> None:
-    with pytest.raises(otm.InvalidParameter, match=said):
+    with pytest.raises(otm.errors.InvalidParameter, match=said):
         rounding_tolerance(*arguments[:2], unit_roundoff=arguments[2])

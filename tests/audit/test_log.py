@@ -164,14 +164,14 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.touch()
     for path in (tmp_path / "absent", tmp_path, Path("/dev/zero"), empty):
-        with pytest.raises(otm.InvalidParameter):
+        with pytest.raises(otm.errors.InvalidParameter):
             audit_log(path)
 
 
 class TestUnlistedTokens:
     """The tail is many tokens: it must neither be taken for 0 nor for one likely token."""
 
-    @pytest.mark.parametrize("law", [otm.Deterministic(1), otm.Deterministic(2), otm.Greedy(2)])
+    @pytest.mark.parametrize("law", [otm.TopK(1), otm.TopK(2), otm.Greedy(2)])
     def test_a_heavy_tail_is_not_the_likeliest_token(self, law: otm.Law) -> None:
         # p = (.2, .15, 13 tokens of .05): token 0 is always drafted, and q = (1, 0, …) always accepts it.
         part = {"tokens": [0, 1], "tail": 0.65, "probabilities": [0.2, 0.15]}
@@ -186,7 +186,7 @@ class TestUnlistedTokens:
         assert audit_records([parse_record(line, 1)], law=otm.WithoutReplacement(3)).optimum == 1.0
 
     def test_different_drafters_have_no_place_in_a_record(self) -> None:
-        with pytest.raises(otm.InvalidParameter, match="one draft distribution"):
+        with pytest.raises(otm.errors.InvalidParameter, match="one draft distribution"):
             audit_records([parse_record('{"output": 0, "target": [0.5, 0.5]}', 1)], law=otm.Product(2))
 
     @pytest.mark.parametrize(

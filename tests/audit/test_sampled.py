@@ -110,7 +110,7 @@ def test_intervals_cover() -> None:
 )
 def test_mutants_are_found_and_the_control_is_not(mutant: otm.Verifier) -> None:
     problem = otm.Problem(**PAIR, law=otm.IID(2))
-    truth = otm.distortion(mutant, problem).total_variation
+    truth = otm.lossy.distortion(mutant, problem).total_variation
     audit = audit_sampled(mutant, problem, rng=np.random.default_rng(5), detect=truth)
     assert audit.verdict == "not lossless"
     assert audit.samples <= audit.planned
@@ -135,7 +135,7 @@ def test_one_impossible_token_settles_it() -> None:
 def test_acceptance_beyond_the_optimum_is_found_where_no_single_token_shows() -> None:
     """20,000 tokens, each off by a little: the counts say nothing after 500 samples, the acceptance does."""
     rng = np.random.default_rng(7)
-    draft = otm.zipf(20_000)
+    draft = otm.examples.zipf(20_000)
     target = 0.5 * draft + 0.5 * rng.permutation(draft)
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
     audit = audit_sampled(otm.Lenience(0.7), problem, rng=rng)
@@ -167,7 +167,7 @@ def test_given_outputs() -> None:
     assert found.total_variation.low <= 0.1 <= found.total_variation.high
     assert found.membership is None
     for bad in ([], [3], [[0]], [0.5], [-1]):
-        with pytest.raises(otm.InvalidParameter, match="outputs must be"):
+        with pytest.raises(otm.errors.InvalidParameter, match="outputs must be"):
             audit_outputs(np.asarray(bad), target=target)
 
 
@@ -204,7 +204,7 @@ class TestCandidates:
 
     def test_probabilities_are_checked(self) -> None:
         for wrong in ({"detect": 0.0}, {"false_alarm": 0.0}, {"missed": 0.9}):
-            with pytest.raises(otm.InvalidParameter):
+            with pytest.raises(otm.errors.InvalidParameter):
                 audit_sampled(otm.Maximal(), self.PROBLEM, rng=np.random.default_rng(0), **wrong)
 
     def test_the_battery_shares_its_false_alarms(self) -> None:
@@ -236,7 +236,7 @@ def test_a_candidate_may_write_into_its_arguments() -> None:
 @pytest.mark.parametrize("errors", [{"false_alarm": 5e-324}, {"missed": 5e-324}, {"detect": 5e-324}, {"detect": float("nan")}])
 def test_errors_too_small_to_compute_with_are_refused(errors: dict[str, float]) -> None:
     problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
-    with pytest.raises(otm.InvalidParameter, match="must lie in"):
+    with pytest.raises(otm.errors.InvalidParameter, match="must lie in"):
         audit_sampled(otm.Maximal(), problem, rng=np.random.default_rng(0), **errors)
 
 
@@ -252,11 +252,11 @@ def test_errors_too_small_to_compute_with_are_refused(errors: dict[str, float]) 
 )
 def test_plans_that_cannot_be_made(bad: dict[str, Any], said: str) -> None:
     arguments = {"mass": [0.5, 0.5], "detect": 0.1, "false_alarm": 1e-3, "missed": 1e-2} | bad
-    with pytest.raises((otm.InvalidParameter, otm.InvalidDistribution), match=said):
+    with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution), match=said):
         samples_needed(arguments.pop("mass"), **arguments)
 
 
 def test_a_plan_of_months_is_refused_before_it_begins() -> None:
     problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
-    with pytest.raises(otm.TooLarge, match="detect=1e-08"):
+    with pytest.raises(otm.errors.TooLarge, match="detect=1e-08"):
         audit_sampled(otm.Maximal(), problem, rng=np.random.default_rng(0), detect=1e-8)

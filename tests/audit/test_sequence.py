@@ -152,10 +152,10 @@ def test_what_is_no_block_is_refused(answer: Any) -> None:
 
 def test_models_must_fit() -> None:
     two, three = (table_model(lambda c, n=n: np.full(n, 1 / n), n, 1) for n in (2, 3))
-    with pytest.raises(otm.ShapeMismatch, match="one vocabulary"):
+    with pytest.raises(otm.errors.ShapeMismatch, match="one vocabulary"):
         audit_sequence(chain, draft=two, target=three, num_drafts=1)
     wide = table_model(lambda c: np.full(50, 0.02), 50, 0)
-    with pytest.raises(otm.TooLarge, match="toy models"):
+    with pytest.raises(otm.errors.TooLarge, match="toy models"):
         audit_sequence(chain, draft=wide, target=wide, num_drafts=9)
 
 

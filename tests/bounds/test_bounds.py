@@ -22,26 +22,26 @@ def test_theorem_1_holds_for_every_set_and_is_tight(problem: otm.Problem) -> Non
     assert min(bounds.values()) == exact.optimum_iid(p, q, k)  # rational: an equality
     tolerance = rounding(problem.num_tokens, k)
     for chosen, bound in bounds.items():
-        assert abs(otm.spectr_upper(problem, subset=list(chosen)) - float(bound)) <= tolerance, chosen
-    assert abs(otm.spectr_minimum_upper(problem) - float(min(bounds.values()))) <= tolerance
+        assert abs(otm.bounds.spectr_upper(problem, subset=list(chosen)) - float(bound)) <= tolerance, chosen
+    assert abs(otm.bounds.spectr_minimum_upper(problem) - float(min(bounds.values()))) <= tolerance
 
 
 def test_a_set_may_be_a_mask_or_tokens() -> None:
     problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.IID(2))
     mask = np.array([True, False, True])
-    assert otm.spectr_upper(problem, subset=mask) == otm.spectr_upper(problem, subset=[0, 2])
-    assert otm.spectr_upper(problem, subset=np.array([0, 2])) == otm.spectr_upper(problem, subset=(2, 0))
+    assert otm.bounds.spectr_upper(problem, subset=mask) == otm.bounds.spectr_upper(problem, subset=[0, 2])
+    assert otm.bounds.spectr_upper(problem, subset=np.array([0, 2])) == otm.bounds.spectr_upper(problem, subset=(2, 0))
 
 
 @settings(max_examples=150)
 @given(strategies.iid_problems(max_tokens=6, max_k=4), st.floats(0, 1))
 def test_kseq_is_at_least_its_guarantee_for_gamma_up_to_k(problem: otm.Problem, where: float) -> None:
-    k, star = problem.law.k, float(otm.gamma_star(problem))
+    k, star = problem.law.k, float(otm.verifiers.gamma_star(problem))
     gamma = min(star + where * (k - star), float(k))
     rule = otm.acceptance(otm.KSeq(gamma=max(gamma, star)), problem, by="rule")
     slack = rounding(problem.num_tokens, k)
-    bound = otm.kseq_lower(problem)
-    assert otm.kseq_factor(k) >= 1 - 1 / math.e
+    bound = otm.bounds.kseq_lower(problem)
+    assert otm.bounds.kseq_factor(k) >= 1 - 1 / math.e
     assert rule >= bound - slack
     assert bound >= (1 - 1 / math.e) * otm.optimal_acceptance(problem) - slack
 
@@ -50,17 +50,17 @@ def test_kseq_is_at_least_its_guarantee_for_gamma_up_to_k(problem: otm.Problem, 
 def test_kseq_lower_is_its_formula(problem: otm.Problem) -> None:
     p, q, k = exact.exact(problem.draft), exact.exact(problem.target), problem.law.k
     wanted = (1 - (1 - exact.Fraction(1, k)) ** k) * sum(min(k * a, b) for a, b in zip(p, q, strict=True))
-    assert abs(otm.kseq_lower(problem) - float(wanted)) <= rounding(problem.num_tokens, k)
+    assert abs(otm.bounds.kseq_lower(problem) - float(wanted)) <= rounding(problem.num_tokens, k)
 
 
 def test_the_guarantees_factor() -> None:
-    assert otm.kseq_factor(1) == 1.0
-    assert otm.kseq_factor(3) == pytest.approx(19 / 27, abs=1e-15)
+    assert otm.bounds.kseq_factor(1) == 1.0
+    assert otm.bounds.kseq_factor(3) == pytest.approx(19 / 27, abs=1e-15)
     # (1 − 1/k)^k = e^{−1 − 1/(2k) − …}: at k = 10⁶ the factor is 1 − 1/e + 1/(2ek) to 1e-12
-    assert otm.kseq_factor(10**6) == pytest.approx(1 - 1 / math.e + 1 / (2e6 * math.e), abs=1e-10)
+    assert otm.bounds.kseq_factor(10**6) == pytest.approx(1 - 1 / math.e + 1 / (2e6 * math.e), abs=1e-10)
 
 
 def test_the_limit_is_the_target_mass_that_can_be_drafted() -> None:
     problem = otm.Problem(draft=[0.5, 0.5, 0.0], target=[0.2, 0.3, 0.5], law=otm.IID(1))
-    assert otm.support_limit_upper(problem) == pytest.approx(0.5, abs=1e-16)
+    assert otm.bounds.support_limit_upper(problem) == pytest.approx(0.5, abs=1e-16)
     assert otm.optimal_acceptance(problem.with_law(otm.IID(200))) == pytest.approx(0.5, abs=rounding(3, 64))

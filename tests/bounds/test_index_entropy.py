@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 import otm
 from otm.bounds.index_entropy import greedy_index_entropy_upper, index_entropy_lower, index_entropy_upper
-from otm.sequence.acceptance_vector import acceptance_vector, entropy_bits, rejected_mass
+from otm.trees.vector import acceptance_vector, entropy_bits, rejected_mass
 from tests import strategies
 
 _LONGEST = 3_000
@@ -86,9 +86,9 @@ def test_the_lower_bound_fails_without_replacement() -> None:
         law = acceptance_vector(verifier, problem)
         assert rejected_mass(law) == pytest.approx(0, abs=1e-11)
         assert entropy_bits(law) <= 1 < d - 1.3
-    with pytest.raises(otm.Unsupported, match=r"without replacement the inequality is false"):
+    with pytest.raises(otm.errors.Unsupported, match=r"without replacement the inequality is false"):
         index_entropy_lower(problem)
-    with pytest.raises(otm.Unsupported):
+    with pytest.raises(otm.errors.Unsupported):
         greedy_index_entropy_upper(problem)
 
 
@@ -121,6 +121,6 @@ def test_batches_infinities_and_laws() -> None:
         assert isinstance(single, float)
         assert values[0] == pytest.approx(single, rel=1e-15)
         assert values[1] == math.inf
-        with pytest.raises(otm.Unsupported):
-            function(rows.with_law(otm.Deterministic(1)))
+        with pytest.raises(otm.errors.Unsupported):
+            function(rows.with_law(otm.TopK(1)))
     assert index_entropy_upper(rows.with_law(otm.WithoutReplacement(1)))[1] == math.inf

@@ -69,9 +69,11 @@ def test_curves_over_q_match_closed_forms_and_points(built: Path) -> None:
     data = _data(built, "figure3")
     for series in data["series"]:
         np.testing.assert_allclose(series["optimum"], series["closed_form"], rtol=0, atol=1e-13)
-        for points, verifier in ((series["points"], otm.Otm()), (series["kseq_points"], otm.KSeq())):
+        for points, verifier in ((series["points"], otm.TransportPlan()), (series["kseq_points"], otm.KSeq())):
             for q, point in zip(series["sampled_q"], points, strict=True):
-                problem = otm.Problem(draft=otm.bernoulli(0.25), target=otm.bernoulli(q), law=otm.IID(series["k"]))
+                problem = otm.Problem(
+                    draft=otm.examples.bernoulli(0.25), target=otm.examples.bernoulli(q), law=otm.IID(series["k"])
+                )
                 _check_points([point], {series["k"]: otm.acceptance(verifier, problem)}, data["samples"])
 
 
@@ -94,7 +96,7 @@ def test_figure5_points_and_support(built: Path) -> None:
     assert data["k"] == list(range(1, 41))
     assert 10 <= len(data["draft"]) <= 20
     assert abs(data["optimum"][0] - data["kseq"][0]) < 1e-13
-    assert abs(data["optimum"][0] - (1 - otm.total_variation(draft=data["draft"], target=data["target"]))) < 1e-12
+    assert abs(data["optimum"][0] - (1 - otm.divergences.total_variation(draft=data["draft"], target=data["target"]))) < 1e-12
     assert np.all(np.diff(data["optimum"]) >= -1e-13)
     assert np.all(np.array(data["kseq"]) <= np.array(data["optimum"]) + 1e-13)
     _check_points(data["points"], dict(zip(data["k"], data["optimum"], strict=True)), data["samples"])
@@ -124,8 +126,8 @@ def test_landscape_holds_every_lossless_scheme_below_its_law_s_optimum(built: Pa
             # Without replacement values are quadratures, exact to 1e-8.
             assert not row["lossless"] or row["value"] <= optima[row["law"], row["k"]] + 1e-8, row
         shown = {row["verifier"] for row in panel["rows"]}
-        assert shown == {v.__name__ for v in otm.VERIFIERS if v not in otm.PLANS}
-        assert {law for law, _ in optima} == {law.__name__ for law in otm.LAWS} - {"Product"}
+        assert shown == {v.__name__ for v in otm.verifiers.VERIFIERS if v not in otm.verifiers.PLANS}
+        assert {law for law, _ in optima} == {law.__name__ for law in otm.drafts.LAWS} - {"Product"}
         assert all(optima["WithoutReplacement", k] >= optima["IID", k] - 1e-8 for _, k in optima)
         for curve in panel["frontier"]:
             assert np.all(np.diff(curve["value"]) >= -1e-9)
@@ -134,8 +136,8 @@ def test_landscape_holds_every_lossless_scheme_below_its_law_s_optimum(built: Pa
 
 
 def test_every_law_has_a_line_of_its_own() -> None:
-    assert list(style.LAW_LINES) == [law.__name__ for law in otm.LAWS]
-    assert len(set(style.LAW_LINES.values())) == len(otm.LAWS)
+    assert list(style.LAW_LINES) == [law.__name__ for law in otm.drafts.LAWS]
+    assert len(set(style.LAW_LINES.values())) == len(otm.drafts.LAWS)
 
 
 def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built: Path) -> None:

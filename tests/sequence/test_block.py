@@ -15,13 +15,13 @@ from otm.sequence import (
     Outcomes,
     SpeculativeSampling,
     TableModel,
-    TreeShape,
     ZerothOrder,
     best_step,
     outcomes,
     step_law,
 )
 from otm.sequence.block_verification import next_weight, pass_probability
+from otm.trees import TreeShape
 from tests.sequence.toys import random_models, smooth_models
 
 THIRD, TWO_THIRDS = Fraction(1, 3), Fraction(2, 3)
@@ -155,5 +155,5 @@ class TestEdges:
 
     @pytest.mark.parametrize("length", [0, -1, 2.0, True])
     def test_length(self, length: object) -> None:
-        with pytest.raises(otm.InvalidParameter, match="length must be an integer of at least 1"):
+        with pytest.raises(otm.errors.InvalidParameter, match="length must be an integer of at least 1"):
             BlockVerification(length)  # type: ignore[arg-type]

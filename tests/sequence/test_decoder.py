@@ -23,7 +23,6 @@ from otm.sequence import (
     SpeculativeSampling,
     Step,
     TraversalVerification,
-    TreeShape,
     TreeVerification,
     Uniforms,
     ZerothOrder,
@@ -35,6 +34,7 @@ from otm.sequence import (
     step_law,
     steps,
 )
+from otm.trees import TreeShape
 from tests.sequence.toys import IID
 
 TREE = TreeShape([0, 0, 1])
@@ -109,13 +109,13 @@ class TestEveryDecoder:
         assert text.steps[-1].stopped == "end_of_sequence"
 
     def test_reading_past_the_end_is_refused(self, decoder: Decoder) -> None:
-        with pytest.raises(otm.InvalidParameter, match="already ends with the end-of-sequence token 2"):
+        with pytest.raises(otm.errors.InvalidParameter, match="already ends with the end-of-sequence token 2"):
             step(decoder, draft=DRAFT, target=TARGET, context=[0, 2], source=Uniforms(rng()), eos=2)
-        with pytest.raises(otm.InvalidParameter, match="already ends"):
+        with pytest.raises(otm.errors.InvalidParameter, match="already ends"):
             generate(decoder, draft=DRAFT, target=TARGET, context=[2], num_tokens=3, rng=rng(), eos=2)
 
     def test_different_vocabularies(self, decoder: Decoder) -> None:
-        with pytest.raises(otm.InvalidParameter, match="one vocabulary; they have 3 and 2 tokens"):
+        with pytest.raises(otm.errors.InvalidParameter, match="one vocabulary; they have 3 and 2 tokens"):
             step(decoder, draft=DRAFT, target=ZerothOrder([0.5, 0.5]), context=[], source=Uniforms(rng()))
 
     def test_one_batch_per_step_for_the_target_one_per_level_for_the_draft(self, decoder: Decoder) -> None:
@@ -139,10 +139,10 @@ class TestEveryDecoder:
         assert partial.tokens == whole.tokens[: len(partial.tokens)]
         assert partial.steps == whole.steps[: len(partial.steps)]
         assert not partial.ended
-        assert isinstance(caught.value.__cause__, otm.InvalidDistribution)
+        assert isinstance(caught.value.__cause__, otm.errors.InvalidDistribution)
 
     def test_a_model_that_breaks_at_once_raises_its_own_error(self, decoder: Decoder) -> None:
-        with pytest.raises(otm.InvalidDistribution, match=r"After context \(\): the draft model's"):
+        with pytest.raises(otm.errors.InvalidDistribution, match=r"After context \(\): the draft model's"):
             generate(decoder, draft=Breaking(DRAFT, after=0), target=TARGET, context=[], num_tokens=5, rng=rng())
 
 
@@ -190,11 +190,11 @@ class TestRefusals:
         ids=["speculative", "block", "K", "L", "factor"],
     )
     def test_counts(self, make: Any, value: object) -> None:
-        with pytest.raises(otm.InvalidParameter, match="must be an integer of at least 1"):
+        with pytest.raises(otm.errors.InvalidParameter, match="must be an integer of at least 1"):
             make(value)
 
     def test_no_factors(self) -> None:
-        with pytest.raises(otm.InvalidParameter, match="at least one level"):
+        with pytest.raises(otm.errors.InvalidParameter, match="at least one level"):
             PrefixTree(())
 
     @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ class TestRefusals:
         ids=["gsd", "ersd", "traversal", "tree"],
     )
     def test_empty_trees_and_other_things(self, make: Any) -> None:
-        for tree, message in ((TreeShape([]), "at least one drafted token"), ([0, 1], "is an otm.sequence.TreeShape")):
-            with pytest.raises(otm.InvalidParameter, match=message):
+        for tree, message in ((TreeShape([]), "at least one drafted token"), ([0, 1], "is an otm.trees.TreeShape")):
+            with pytest.raises(otm.errors.InvalidParameter, match=message):
                 make(tree)
 
     @pytest.mark.parametrize(
@@ -213,34 +213,34 @@ class TestRefusals:
             Gsd(TreeShape.batch(4)),
             Ersd(TreeShape.batch(4)),
             TraversalVerification(TreeShape.batch(4)),
-            TreeVerification(TreeShape.batch(4), otm.Deterministic(1), otm.Naive()),
+            TreeVerification(TreeShape.batch(4), otm.TopK(1), otm.Naive()),
         ],
         ids=repr,
     )
     def test_more_children_than_tokens(self, decoder: Decoder) -> None:
-        with pytest.raises(otm.InvalidParameter, match="4"):
+        with pytest.raises(otm.errors.InvalidParameter, match="4"):
             step(decoder, draft=DRAFT, target=TARGET, context=[], source=Uniforms(rng()))
 
     def test_a_verifier_for_fewer_drafts(self) -> None:
-        with pytest.raises(otm.Unsupported, match=r"Maximal\(\).*IID\(k=2\)"):
+        with pytest.raises(otm.errors.Unsupported, match=r"Maximal\(\).*IID\(k=2\)"):
             step(DraftSelection(2, 1, otm.Maximal()), draft=DRAFT, target=TARGET, context=[], source=Uniforms(rng()))
 
     def test_verifiers_that_share_randomness(self) -> None:
         for verifier in (otm.Race(), otm.MinHash(), otm.ListRace()):
-            with pytest.raises(otm.Unsupported, match=r"shared randomness.*otm\.sequence\.Ersd"):
+            with pytest.raises(otm.errors.Unsupported, match=r"shared randomness.*otm\.sequence\.Ersd"):
                 step(SpeculativeSampling(1, verifier), draft=DRAFT, target=TARGET, context=[], source=Uniforms(rng()))
 
     def test_drafters_that_are_several(self) -> None:
-        with pytest.raises(otm.Unsupported, match="drafted by one model"):
+        with pytest.raises(otm.errors.Unsupported, match="drafted by one model"):
             TreeVerification(TREE, otm.Product(2), otm.Naive())
 
     @pytest.mark.parametrize("num_tokens", [0, -3, 2.5])
     def test_number_of_tokens(self, num_tokens: object) -> None:
-        with pytest.raises(otm.InvalidParameter, match="num_tokens"):
+        with pytest.raises(otm.errors.InvalidParameter, match="num_tokens"):
             generate(SpeculativeSampling(1), draft=DRAFT, target=TARGET, context=[], num_tokens=num_tokens, rng=rng())  # type: ignore[arg-type]
 
     def test_no_generator(self) -> None:
-        with pytest.raises(otm.InvalidParameter, match="rng must be a numpy"):
+        with pytest.raises(otm.errors.InvalidParameter, match="rng must be a numpy"):
             generate(SpeculativeSampling(1), draft=DRAFT, target=TARGET, context=[], num_tokens=3, rng=None)  # type: ignore[arg-type]
 
 
@@ -287,7 +287,7 @@ class TestTheEnd:
 )
 @pytest.mark.parametrize("verifier", [otm.KSeq, otm.IID(2), "KSeq"])
 def test_a_verifier_is_an_instance(make: Callable[[object], object], verifier: object) -> None:
-    with pytest.raises(otm.InvalidParameter, match="instance of one of"):
+    with pytest.raises(otm.errors.InvalidParameter, match="instance of one of"):
         make(verifier)
 
 
@@ -295,5 +295,5 @@ def test_contexts_are_counted_before_they_fill_the_memory(monkeypatch: pytest.Mo
     monkeypatch.setattr("otm.sequence.expected.MAX_CONTEXTS", 1_000)
     model = ZerothOrder([0.5, 0.5])
     for decoder in (SpeculativeSampling(40), TraversalVerification(TreeShape.chain(40))):
-        with pytest.raises(otm.TooLarge, match="at most 1,000 contexts"):
+        with pytest.raises(otm.errors.TooLarge, match="at most 1,000 contexts"):
             expected_step(decoder, draft=model, target=model, context=[])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import otm
-from otm import IID, KSeq, Maximal, Otm, Problem, RecursiveRejection
+from otm import IID, KSeq, Maximal, Problem, RecursiveRejection, TransportPlan
 from otm.sequence import (
     DraftSelection,
     DraftTree,
@@ -20,7 +20,6 @@ from otm.sequence import (
     SpeculativeSampling,
     Step,
     TableModel,
-    TreeShape,
     Uniforms,
     completed_law,
     outcomes,
@@ -28,6 +27,7 @@ from otm.sequence import (
     step,
     step_law,
 )
+from otm.trees import TreeShape
 from tests.sequence.toys import Remembering, distance, outcomes_of, random_models
 
 Law = dict[tuple[int, ...], float]
@@ -76,7 +76,7 @@ def all_drafts(model: TableModel, length: int, count: int) -> Iterator[tuple[np.
             yield np.array(chosen), mass
 
 
-@pytest.mark.parametrize("verifier", [KSeq(), KSeq(gamma=3.0), RecursiveRejection(), Otm()], ids=repr)
+@pytest.mark.parametrize("verifier", [KSeq(), KSeq(gamma=3.0), RecursiveRejection(), TransportPlan()], ids=repr)
 @pytest.mark.parametrize(("num_tokens", "length", "count"), [(2, 2, 2), (3, 1, 3), (2, 1, 3)])
 def test_the_step_law_is_that_of_the_recursion(verifier: otm.Verifier, num_tokens: int, length: int, count: int) -> None:
     draft, target = random_models(num_tokens, length, np.random.default_rng([9, num_tokens, length]))
@@ -116,7 +116,7 @@ def test_it_is_the_prefix_tree_that_branches_at_the_root() -> None:
 class Scripted(Remembering):
     """Executes as `Uniforms` does, on uniforms that are given one after the other; asking for more raises `Exhausted`."""
 
-    def __init__(self, script: list[float], rules: dict[object, otm.Conditional]) -> None:
+    def __init__(self, script: list[float], rules: dict[object, otm.verifiers.Conditional]) -> None:
         super().__init__(np.random.default_rng(0), rules)
         self._rng = _Script(script)  # type: ignore[assignment]
 

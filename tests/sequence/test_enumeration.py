@@ -23,7 +23,6 @@ from otm.sequence import (
     SpeculativeSampling,
     StepLaw,
     TraversalVerification,
-    TreeShape,
     TreeVerification,
     ZerothOrder,
     completed_law,
@@ -34,6 +33,7 @@ from otm.sequence import (
     step,
     step_law,
 )
+from otm.trees import TreeShape
 from tests.sequence.toys import DISTINCT, IID, Remembering, outcomes_of, random_models, smooth_models
 
 P = [[Fraction(1, 2), Fraction(1, 2)], [Fraction(3, 4), Fraction(1, 4)]]
@@ -135,7 +135,7 @@ class TestOutcomes:
     def test_too_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("otm.sequence.source.MAX_OUTCOMES", 10)
         model = ZerothOrder([0.5, 0.5])
-        with pytest.raises(otm.TooLarge, match=r"limited to 10 outcomes.*smaller vocabulary, tree or length"):
+        with pytest.raises(otm.errors.TooLarge, match=r"limited to 10 outcomes.*smaller vocabulary, tree or length"):
             step_law(SpeculativeSampling(4), draft=model, target=model, context=[])
 
 
@@ -205,12 +205,12 @@ class TestLaws:
         assert divergence_by_position(law.T, target=target)[1] == np.inf
 
     def test_errors(self) -> None:
-        with pytest.raises(otm.InvalidParameter, match=r"one shape.*\(2,\) and \(2, 2\)"):
+        with pytest.raises(otm.errors.InvalidParameter, match=r"one shape.*\(2,\) and \(2, 2\)"):
             divergence_by_position(np.ones(2), target=np.ones((2, 2)))
         law = step_law(SpeculativeSampling(1), draft=self.draft, target=self.target, context=[])
-        with pytest.raises(otm.TooLarge, match="limited to 16,777,216 sequences"):
+        with pytest.raises(otm.errors.TooLarge, match="limited to 16,777,216 sequences"):
             completed_law(law, target=self.target, context=[], length=25)
-        with pytest.raises(otm.InvalidParameter, match="length"):
+        with pytest.raises(otm.errors.InvalidParameter, match="length"):
             completed_law(law, target=self.target, context=[], length=0)
 
 
@@ -232,14 +232,14 @@ def radius(cells: int) -> float:
 class OneUniform(Remembering):
     """Broken: one uniform decides about every draft of a step, those of a rule's stages and those of a tree's vertices alike."""
 
-    def __init__(self, rng: np.random.Generator, rules: dict[object, otm.Conditional]) -> None:
+    def __init__(self, rng: np.random.Generator, rules: dict[object, otm.verifiers.Conditional]) -> None:
         super().__init__(rng, rules)
         self._reused = rng.random()
 
     def accept(self, probability: float) -> bool:
         return bool(self._reused < probability)
 
-    def verify(self, rule: otm.Conditional, drafts: np.ndarray) -> tuple[int, bool]:
+    def verify(self, rule: otm.verifiers.Conditional, drafts: np.ndarray) -> tuple[int, bool]:
         uniforms = np.full((1, rule.num_uniforms), self._reused)
         uniforms[0, -1] = self._rng.random()
         output, accepted = rule.verify(drafts[None], uniforms, None)

@@ -18,7 +18,6 @@ from otm.sequence import (
     PrefixTree,
     SpeculativeSampling,
     TraversalVerification,
-    TreeShape,
     TreeVerification,
     ZerothOrder,
     expected_step,
@@ -27,6 +26,7 @@ from otm.sequence import (
 )
 from otm.sequence.decoder import Conditionals, DraftTree, Step, evaluate
 from otm.sequence.source import Source
+from otm.trees import TreeShape
 from tests.sequence.toys import DISTINCT, IID, SIZES, decoders, distance, num_trees, random_models
 
 # Both are sums of products of exact step laws, in different orders: 1e-14. Races share one quadrature, so its error cancels.
@@ -165,12 +165,12 @@ def test_a_decoder_it_does_not_know_is_refused() -> None:
             raise NotImplementedError
 
     model = ZerothOrder([0.5, 0.5])
-    with pytest.raises(otm.Unsupported, match=r"deferred.*Own\(\).*step_law"):
+    with pytest.raises(otm.errors.Unsupported, match=r"deferred.*Own\(\).*step_law"):
         expected_step(Own(), draft=model, target=model, context=[])
 
 
 def test_more_children_than_tokens() -> None:
     model = ZerothOrder([0.5, 0.5])
     for decoder in (Gsd(TreeShape.batch(3)), TraversalVerification(TreeShape.batch(3)), Ersd(TreeShape.batch(3))):
-        with pytest.raises(otm.InvalidParameter):
+        with pytest.raises(otm.errors.InvalidParameter):
             expected_step(decoder, draft=model, target=model, context=[])

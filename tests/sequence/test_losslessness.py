@@ -27,7 +27,6 @@ from otm.sequence import (
     SpeculativeSampling,
     Step,
     TraversalVerification,
-    TreeShape,
     TreeVerification,
     expected_step,
     step_law,
@@ -36,6 +35,7 @@ from otm.sequence.block_verification import next_weight, pass_probability, prefi
 from otm.sequence.decoder import Conditionals
 from otm.sequence.source import Source
 from otm.sequence.vertex_decoder import children_of, descend
+from otm.trees import TreeShape
 from tests import mutants
 from tests.sequence.toys import CORNER, IID, SIZES, bias, decoders, num_trees, random_models, smooth_models
 
@@ -118,7 +118,10 @@ class TestTheCorner:
         draft, target = self.models(index)
         full = TreeShape.prefix_tree((3, 3, 3))
         instances = [
-            *(DraftSelection(3, 3, verifier) for verifier in (otm.KSeq(), otm.RecursiveRejection(), otm.Optimal(), otm.Otm())),
+            *(
+                DraftSelection(3, 3, verifier)
+                for verifier in (otm.KSeq(), otm.RecursiveRejection(), otm.Optimal(), otm.TransportPlan())
+            ),
             *(TreeVerification(CORNER_TREE, IID, verifier) for verifier in (otm.Naive(), otm.NaiveTree())),
             PrefixTree((3, 2, 1)),
             *(cls(tree) for cls in (Gsd, TraversalVerification, Ersd) for tree in (CORNER_TREE, full)),

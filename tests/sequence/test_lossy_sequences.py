@@ -36,7 +36,7 @@ DEPTH = 2 * LENGTH  # a further step may begin after L − 1 tokens and draft γ
 
 def one_token_law(verifier: otm.Verifier, draft: TableModel, target: TableModel, context: tuple[int, ...]) -> np.ndarray:
     problem = otm.Problem(draft=draft.next(context), target=target.next(context), law=otm.IID(1))
-    return np.asarray(otm.output_law(verifier, problem))
+    return np.asarray(otm.lossy.output_law(verifier, problem))
 
 
 def product_law(verifier: otm.Verifier, draft: TableModel, target: TableModel, length: int) -> np.ndarray:
@@ -69,7 +69,7 @@ class TestTheText:
             wanted = 0.0
             for past in itertools.product(range(3), repeat=i):
                 problem = otm.Problem(draft=draft.next(past), target=target.next(past), law=otm.IID(1))
-                wanted += float(joint[past].sum()) * float(otm.distortion(verifier, problem).kl)
+                wanted += float(joint[past].sum()) * float(otm.lossy.distortion(verifier, problem).kl)
             assert found[i] == pytest.approx(wanted, abs=1e-12)
         assert found.sum() == pytest.approx(float(np.sum(joint * np.log(joint / law))), abs=1e-12)
 

@@ -55,11 +55,11 @@ class TestMarkov:
         assert model.next([2]).tolist() == model.table[0, 2].tolist()
 
     def test_errors(self) -> None:
-        with pytest.raises(otm.InvalidDistribution, match=r"one axis of length V.*\(2, 3\)"):
+        with pytest.raises(otm.errors.InvalidDistribution, match=r"one axis of length V.*\(2, 3\)"):
             MarkovModel([[0.2, 0.3, 0.5]] * 2)
-        with pytest.raises(otm.InvalidDistribution, match="sum to 1"):
+        with pytest.raises(otm.errors.InvalidDistribution, match="sum to 1"):
             MarkovModel([[0.5, 0.5], [0.5, 0.6]])
-        with pytest.raises(otm.InvalidParameter, match=r"lie in \[0, 2\); got \(5,\)"):
+        with pytest.raises(otm.errors.InvalidParameter, match=r"lie in \[0, 2\); got \(5,\)"):
             MarkovModel([[0.5, 0.5], [0.5, 0.5]]).next([5])
 
 
@@ -95,25 +95,25 @@ class TestMarkovPair:
         ],
     )
     def test_errors(self, arguments: dict[str, object], message: str) -> None:
-        with pytest.raises(otm.InvalidParameter, match=message):
+        with pytest.raises(otm.errors.InvalidParameter, match=message):
             markov_pair(**({"rng": np.random.default_rng(0)} | arguments))  # type: ignore[arg-type]
 
     def test_too_large(self) -> None:
-        with pytest.raises(otm.TooLarge, match=r"at most 16,777,216.*need V\^3"):
+        with pytest.raises(otm.errors.TooLarge, match=r"at most 16,777,216.*need V\^3"):
             markov_pair(1000, order=2, rng=np.random.default_rng(0))
 
 
 class TestTable:
     def test_errors(self) -> None:
-        with pytest.raises(otm.InvalidDistribution, match=r"entry \(0,\) must sum to 1"):
+        with pytest.raises(otm.errors.InvalidDistribution, match=r"entry \(0,\) must sum to 1"):
             TableModel({(): [0.5, 0.5], (0,): [0.5, 0.6]})
-        with pytest.raises(otm.InvalidParameter, match="at least one context"):
+        with pytest.raises(otm.errors.InvalidParameter, match="at least one context"):
             TableModel({})
-        with pytest.raises(otm.InvalidParameter, match=r"one of the 3 in the table; \(1, 1\) is not. Capture it"):
+        with pytest.raises(otm.errors.InvalidParameter, match=r"one of the 3 in the table; \(1, 1\) is not. Capture it"):
             TableModel(TABLE).next([1, 1])
 
     def test_zeroth_order(self) -> None:
-        with pytest.raises(otm.InvalidDistribution, match=r"one distribution \(V,\); its shape is \(2, 2\)"):
+        with pytest.raises(otm.errors.InvalidDistribution, match=r"one distribution \(V,\); its shape is \(2, 2\)"):
             ZerothOrder([[0.5, 0.5], [0.5, 0.5]])
 
 
@@ -159,7 +159,7 @@ class TestMemoised:
                 return np.full((len(contexts), 2), 0.7)  # type: ignore[arg-type]
 
         for _ in range(2):
-            with pytest.raises(otm.InvalidDistribution, match=r"After context \(3,\): the draft model's"):
+            with pytest.raises(otm.errors.InvalidDistribution, match=r"After context \(3,\): the draft model's"):
                 next_distributions(Memoised(Broken()), [(3,)], name="draft")
 
 
@@ -183,11 +183,11 @@ class TestAbsorbing:
 
     @pytest.mark.parametrize("eos", [-1, 2, 0.5, True, "end", None], ids=repr)
     def test_a_token_outside_the_vocabulary(self, eos: object) -> None:
-        with pytest.raises(otm.InvalidParameter, match=rf"eos must be a token in \[0, 2\); got {eos!r}\. Pass eos=None"):
+        with pytest.raises(otm.errors.InvalidParameter, match=rf"eos must be a token in \[0, 2\); got {eos!r}\. Pass eos=None"):
             Absorbing(ZerothOrder([0.5, 0.5]), eos=eos)  # type: ignore[arg-type]
 
     def test_a_text_starts_somewhere(self) -> None:
-        with pytest.raises(otm.InvalidParameter, match="start must be an integer of at least 0; got -1"):
+        with pytest.raises(otm.errors.InvalidParameter, match="start must be an integer of at least 0; got -1"):
             Absorbing(ZerothOrder([0.5, 0.5]), eos=1, start=-1)
 
 
@@ -200,9 +200,9 @@ class TestSequenceLaw:
         assert law.sum() == pytest.approx(1, abs=1e-15)
 
     def test_errors(self) -> None:
-        with pytest.raises(otm.TooLarge, match="limited to 16,777,216 sequences"):
+        with pytest.raises(otm.errors.TooLarge, match="limited to 16,777,216 sequences"):
             sequence_law(ZerothOrder([0.5, 0.5]), [], 25)
-        with pytest.raises(otm.InvalidParameter, match="length must be an integer of at least 1"):
+        with pytest.raises(otm.errors.InvalidParameter, match="length must be an integer of at least 1"):
             sequence_law(ZerothOrder([0.5, 0.5]), [], 0)
 
 
@@ -222,7 +222,7 @@ class TestTheGate:
             def next_batch(self, contexts: object) -> np.ndarray:
                 return np.asarray(answer)
 
-        with pytest.raises(otm.InvalidDistribution, match=message):
+        with pytest.raises(otm.errors.InvalidDistribution, match=message):
             next_distribution(Answering(), (5,), name="draft")
 
     def test_names_the_bad_row_of_a_batch_and_shortens_long_contexts(self) -> None:
@@ -230,7 +230,9 @@ class TestTheGate:
             def next_batch(self, contexts: object) -> np.ndarray:
                 return np.array([[0.5, 0.5], [0.5, 0.6]])
 
-        with pytest.raises(otm.InvalidDistribution, match=r"After context \(… 8 tokens …, 8, 9, .*19\): the target model's"):
+        with pytest.raises(
+            otm.errors.InvalidDistribution, match=r"After context \(… 8 tokens …, 8, 9, .*19\): the target model's"
+        ):
             next_distributions(OneBad(), [(0,), tuple(range(20))], name="target")
 
     def test_nothing_asked(self) -> None:

@@ -21,14 +21,14 @@ from otm.sequence import (
     PrefixTree,
     SpeculativeSampling,
     TraversalVerification,
-    TreeShape,
     TreeVerification,
     completed_law,
     generate,
     sequence_law,
     step_law,
 )
-from tests.test_calibrated import alarms, power
+from otm.trees import TreeShape
+from tests.contracts.test_calibrated import alarms, power
 
 TEXTS = 1_600
 SHAPE = TreeShape([0, 0, 1, 1, 2])

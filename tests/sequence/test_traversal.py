@@ -13,7 +13,6 @@ from otm.sequence import (
     DraftTree,
     Gsd,
     TraversalVerification,
-    TreeShape,
     TreeVerification,
     Uniforms,
     ZerothOrder,
@@ -24,6 +23,7 @@ from otm.sequence import (
     step_law,
 )
 from otm.sequence.traversal_verification import Pending
+from otm.trees import TreeShape
 from tests.sequence.toys import DISTINCT, IID, distance, random_models
 
 
@@ -138,7 +138,7 @@ class TestSteps:
 
     def test_more_children_than_tokens(self) -> None:
         draft = target = ZerothOrder([0.5, 0.5])
-        with pytest.raises(otm.InvalidParameter):
+        with pytest.raises(otm.errors.InvalidParameter):
             step_law(TraversalVerification(TreeShape.batch(3)), draft=draft, target=target, context=[])
         assert step_law(TraversalVerification(TreeShape.batch(3), IID), draft=draft, target=target, context=[]).mass.sum() == 1
 
@@ -148,11 +148,11 @@ class TestSteps:
         one = step(chain, draft=model, target=model, context=[], source=Uniforms(np.random.default_rng(0)))
         assert one.accepted == 1200
 
-    @pytest.mark.parametrize("law", [otm.Greedy(1), otm.Deterministic(1), otm.Product(1)], ids=repr)
+    @pytest.mark.parametrize("law", [otm.Greedy(1), otm.TopK(1), otm.Product(1)], ids=repr)
     def test_other_laws(self, law: otm.Law) -> None:
-        with pytest.raises(otm.Unsupported, match=r"given its elder siblings.*got .*Choose otm.IID"):
+        with pytest.raises(otm.errors.Unsupported, match=r"given its elder siblings.*got .*Choose otm.IID"):
             TraversalVerification(TreeShape.batch(2), law)
 
     def test_an_empty_tree(self) -> None:
-        with pytest.raises(otm.InvalidParameter, match="at least one drafted token"):
+        with pytest.raises(otm.errors.InvalidParameter, match="at least one drafted token"):
             TraversalVerification(TreeShape([]))

@@ -19,10 +19,10 @@ from otm.sequence import (
     SpeculativeSampling,
     TableModel,
     TraversalVerification,
-    TreeShape,
     TreeVerification,
     Uniforms,
 )
+from otm.trees import TreeShape
 
 IID, DISTINCT = otm.IID(1), otm.WithoutReplacement(1)
 
@@ -95,12 +95,12 @@ class Size:
 SIZES = [Size(*size) for size in itertools.product((1, 2, 3), repeat=3) if size[0] > 1 or size[1] == size[2]]
 CORNER = Size(3, 3, 3)
 
-ONE_DRAFT = [otm.Maximal(), otm.RecursiveRejection(), otm.Optimal(), otm.Naive(), otm.Otm(), otm.SelectThenReject()]
+ONE_DRAFT = [otm.Maximal(), otm.RecursiveRejection(), otm.Optimal(), otm.Naive(), otm.TransportPlan(), otm.SelectThenReject()]
 INDEPENDENT = [
     otm.KSeq(),
     otm.RecursiveRejection(),
     otm.Optimal(),
-    otm.Otm(),
+    otm.TransportPlan(),
     otm.Naive(),
     otm.NaiveTree(),
     otm.KSeq(gamma=32.0),  # lossless for any number of drafts here, and not γ*
@@ -111,11 +111,11 @@ ANY_LAW: list[tuple[otm.Law, otm.Verifier]] = [
     (IID, otm.RecursiveRejection()),
     (DISTINCT, otm.Naive()),
     (otm.Greedy(1), otm.GreedyOptimal()),
-    (otm.Deterministic(1), otm.Naive()),
-    (DISTINCT, otm.Otm()),
+    (otm.TopK(1), otm.Naive()),
+    (DISTINCT, otm.TransportPlan()),
     (IID, otm.Optimal()),
     (DISTINCT, otm.RecursiveRejection()),
-    (otm.Greedy(1), otm.Otm()),
+    (otm.Greedy(1), otm.TransportPlan()),
 ]
 
 
@@ -170,11 +170,11 @@ def bias(decoder: Decoder, draft: TableModel, target: TableModel, *, step: Calla
 class Remembering(Uniforms):
     """Executes as `Uniforms` does, but prepares a rule once per pair of distributions: preparation is not random."""
 
-    def __init__(self, rng: np.random.Generator, rules: dict[object, otm.Conditional]) -> None:
+    def __init__(self, rng: np.random.Generator, rules: dict[object, otm.verifiers.Conditional]) -> None:
         super().__init__(rng)
         self._rules = rules
 
-    def rule(self, verifier: otm.Verifier, draft: np.ndarray, target: np.ndarray, law: otm.Law) -> otm.Conditional:
+    def rule(self, verifier: otm.Verifier, draft: np.ndarray, target: np.ndarray, law: otm.Law) -> otm.verifiers.Conditional:
         key = (verifier, law, draft.tobytes(), target.tobytes())
         if key not in self._rules:
             self._rules[key] = super().rule(verifier, draft, target, law)

@@ -15,12 +15,12 @@ from otm.verifiers import kseq, recursive_rejection
 from tests.tolerance import rounding
 
 KS = [4, 1, 2, 7]
-ROWS = otm.dirichlet(9, rng=np.random.default_rng(0), rows=2)
+ROWS = otm.examples.dirichlet(9, rng=np.random.default_rng(0), rows=2)
 PROBLEM = Problem(draft=ROWS[0], target=ROWS[1], law=IID(3))
 
 
 @dataclasses.dataclass(frozen=True)
-class Looking(otm.CurvedVerifier):
+class Looking(otm.verifiers.CurvedVerifier):
     """`otm.Naive` from outside: a draw from the target, and Σ q (1 − (1 − p)^k) from one pass for every k."""
 
     asked: list[list[int]] = dataclasses.field(default_factory=list, hash=False, compare=False)
@@ -32,7 +32,7 @@ class Looking(otm.CurvedVerifier):
     def supports(self, law: otm.Law) -> bool:
         return isinstance(law, IID)
 
-    def prepare(self, problem: Problem) -> otm.Rule:
+    def prepare(self, problem: Problem) -> otm.verifiers.Rule:
         return otm.Naive().prepare(problem)
 
     def curve(self, problem: Problem, ks: Sequence[int], by: str) -> Any:

@@ -21,7 +21,7 @@ def root(problem: Problem) -> tuple[mpmath.mpf, mpmath.mpf]:
 
 
 def _random_problem(num_tokens: int, k: int, seed: int) -> Problem:
-    rows = otm.dirichlet(num_tokens, rng=np.random.default_rng(seed), rows=2, concentration=0.7)
+    rows = otm.examples.dirichlet(num_tokens, rng=np.random.default_rng(seed), rows=2, concentration=0.7)
     return Problem(draft=rows[0], target=rows[1], law=IID(k))
 
 
@@ -33,14 +33,14 @@ def test_gamma_star_to_machine_precision(num_tokens: int, k: int) -> None:
         problem = _random_problem(num_tokens, k, seed)
         star, steepness = root(problem)
         assert star * steepness > 0.1
-        assert abs(float(otm.gamma_star(problem)) / star - 1) <= 1e-14
+        assert abs(float(otm.verifiers.gamma_star(problem)) / star - 1) <= 1e-14
 
 
 @settings(max_examples=150)
 @given(strategies.iid_problems(max_tokens=5, max_k=4))
 def test_gamma_star_up_to_its_condition_number(problem: Problem) -> None:
     # f is evaluated to ε = rounding(V, k), so no root can be told from another where |f| ≤ ε. Check the residue, exactly.
-    k, gamma = problem.law.k, float(otm.gamma_star(problem))
+    k, gamma = problem.law.k, float(otm.verifiers.gamma_star(problem))
     p, q = exact.exact(problem.draft), exact.exact(problem.target)
     assert 1 <= gamma <= k
     beta = sum((min(a, b / Fraction(gamma)) for a, b in zip(p, q, strict=True)), Fraction(0))
@@ -58,8 +58,8 @@ def test_gamma_star_at_real_size() -> None:
     # Reference: bisection in extended precision (64-bit mantissa) on the definition, without sorting; pairwise sums err by 1e-18.
     V = 128_256
     rng = np.random.default_rng(1)
-    p = otm.dirichlet(V, rng=rng, concentration=0.05)
-    q = 0.6 * p + 0.4 * otm.dirichlet(V, rng=rng, concentration=0.05)
+    p = otm.examples.dirichlet(V, rng=rng, concentration=0.05)
+    q = 0.6 * p + 0.4 * otm.examples.dirichlet(V, rng=rng, concentration=0.05)
     problem = Problem(draft=p, target=q / q.sum(), law=IID(1))
     assert np.finfo(np.longdouble).eps < 1e-18, "the reference needs an extended-precision long double"
     wide_p, wide_q = problem.draft.astype(np.longdouble), problem.target.astype(np.longdouble)
@@ -72,7 +72,7 @@ def test_gamma_star_at_real_size() -> None:
             low, high = (middle, high) if -np.expm1(k * np.log1p(-beta)) > middle * beta else (low, middle)
         here = problem.with_law(IID(k))
         # Running sums of 128,256 masses err by √V·u ≈ 4e-14 in practice, V·u = 1.4e-11 at worst; slope −f′ is about 0.3 to 1.
-        assert float(otm.gamma_star(here)) == pytest.approx(float(middle), rel=1e-12)
+        assert float(otm.verifiers.gamma_star(here)) == pytest.approx(float(middle), rel=1e-12)
         value = float(-np.expm1(k * np.log1p(-np.minimum(wide_p, wide_q / middle).sum())))
         assert otm.acceptance(KSeq(), here) == pytest.approx(value, rel=1e-12)
 
@@ -100,7 +100,7 @@ def _mp(x: Fraction) -> mpmath.mpf:
 @settings(max_examples=100)
 @given(strategies.iid_problems(max_tokens=4, max_k=3), st.sampled_from([0.0, 0.1, 0.5, 1.0, 3.0, 100.0]))
 def test_any_larger_gamma_is_lossless_and_exact(problem: Problem, extra: float) -> None:
-    gamma = float(otm.gamma_star(problem)) + extra
+    gamma = float(otm.verifiers.gamma_star(problem)) + extra
     k, tolerance = problem.law.k, 2 * rounding(problem.num_tokens, problem.law.k)
     p, q = exact.exact(problem.draft), exact.exact(problem.target)
     rule, member, _ = exact.kseq(p, q, k, Fraction(gamma))
@@ -125,22 +125,22 @@ class TestGammaBelowGammaStar:
             lambda: otm.prepare(KSeq(gamma=gamma), self.problem),
             lambda: otm.coupling(KSeq(gamma=gamma), self.problem),
         ):
-            with pytest.raises(otm.InvalidParameter, match=rf"at least gamma\* = 1\.39038.*got {gamma:g}.*Use KSeq\(\)"):
+            with pytest.raises(otm.errors.InvalidParameter, match=rf"at least gamma\* = 1\.39038.*got {gamma:g}.*Use KSeq\(\)"):
                 call()
 
     def test_one_bad_row_of_a_batch_is_enough(self) -> None:
         batch = Problem(draft=[[0.5, 0.5], [0.75, 0.25]], target=[0.5, 0.5], law=IID(2))
-        with pytest.raises(otm.InvalidParameter, match=r"gamma\* = 1\.39038"):
+        with pytest.raises(otm.errors.InvalidParameter, match=r"gamma\* = 1\.39038"):
             otm.acceptance(KSeq(gamma=1.2), batch)
 
     def test_gamma_star_handed_back_is_accepted(self) -> None:
-        gamma = float(otm.gamma_star(self.problem))
+        gamma = float(otm.verifiers.gamma_star(self.problem))
         assert otm.acceptance(KSeq(gamma=gamma), self.problem) == pytest.approx(otm.acceptance(KSeq(), self.problem), abs=1e-15)
 
     def test_it_is_harmless_where_nothing_is_clipped(self) -> None:
         # Every token with q > 0 has q/p ≥ p_acc/β: p = (.5, .5, 0), q = (0, 1, 0) has β = ½ at any γ ≤ 2, p_acc = ¾, q/p = 2.
         problem = Problem(draft=[0.5, 0.5, 0.0], target=[0.0, 1.0, 0.0], law=IID(2))
-        assert float(otm.gamma_star(problem)) == pytest.approx(1.5, abs=1e-14)
+        assert float(otm.verifiers.gamma_star(problem)) == pytest.approx(1.5, abs=1e-14)
         assert otm.acceptance(KSeq(gamma=1.1), problem) == pytest.approx(0.75, abs=1e-15)
         np.testing.assert_allclose(otm.coupling(KSeq(gamma=1.1), problem).output_marginal, problem.target, atol=1e-15)
 
@@ -166,18 +166,18 @@ def test_gamma_star_at_the_edges(draft: list[float], target: list[float], k: int
     problem = Problem(draft=draft, target=target, law=IID(k))
     if draft == [1.0, 0.0] and target == [0.5, 0.5]:
         gamma = 0.5 / (1 - np.sqrt(0.5))  # 1 − (1 − 1/(2γ))² = ½
-    assert float(otm.gamma_star(problem)) == pytest.approx(gamma, rel=4 * UNIT_ROUNDOFF)
+    assert float(otm.verifiers.gamma_star(problem)) == pytest.approx(gamma, rel=4 * UNIT_ROUNDOFF)
 
 
 def test_k_far_beyond_the_vocabulary() -> None:
     problem = Problem(draft=[0.6, 0.4], target=[0.1, 0.9], law=IID(10_000))
     # All drafts fail with probability (1 − β)^k < 1e-300, so p_acc = 1 = γβ: γ* = q₀ + γ* p₁ gives γ* = (1 − .1)/.4 = 2.25 = q₁/p₁.
-    assert float(otm.gamma_star(problem)) == pytest.approx(2.25, rel=1e-14)
+    assert float(otm.verifiers.gamma_star(problem)) == pytest.approx(2.25, rel=1e-14)
     assert otm.acceptance(KSeq(), problem) == pytest.approx(1.0, abs=1e-15)
 
 
 def test_gamma_star_needs_independent_drafts() -> None:
-    for cls in otm.LAWS:
+    for cls in otm.drafts.LAWS:
         law = cls(2)
         if KSeq().supports(law):
             continue
@@ -185,5 +185,5 @@ def test_gamma_star_needs_independent_drafts() -> None:
 
         problem = instances.named_problem("plain", law)
         assert problem is not None
-        with pytest.raises(otm.Unsupported):
-            otm.gamma_star(problem)
+        with pytest.raises(otm.errors.Unsupported):
+            otm.verifiers.gamma_star(problem)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import otm
-from otm import IID, KSeq, Maximal, Otm, Problem, RecursiveRejection
+from otm import IID, KSeq, Maximal, Problem, RecursiveRejection, TransportPlan
 from tests import exact, strategies
 from tests.tolerance import rounding
 
@@ -21,7 +21,7 @@ def test_maximal_is_one_minus_total_variation(problem: Problem) -> None:
     wanted = float(sum(min(a, b) for a, b in zip(p, q, strict=True)))
     tolerance = rounding(problem.num_tokens, 1)
     assert abs(otm.acceptance(Maximal(), problem) - wanted) <= tolerance
-    assert abs(1 - otm.total_variation(draft=problem.draft, target=problem.target) - wanted) <= tolerance
+    assert abs(1 - otm.divergences.total_variation(draft=problem.draft, target=problem.target) - wanted) <= tolerance
     # With one draft every exact scheme is the same: the optimum, K-SEQ (γ* = 1) and recursive rejection.
     assert abs(otm.optimal_acceptance(problem) - wanted) <= tolerance
     assert abs(otm.acceptance(KSeq(), problem) - wanted) <= tolerance
@@ -53,9 +53,9 @@ def test_the_recursion_ends_where_nothing_is_left() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_plan_chooses_among_the_drafts_alone(seed: int) -> None:
-    rows = otm.dirichlet(4, rng=np.random.default_rng(seed), rows=2)
+    rows = otm.examples.dirichlet(4, rng=np.random.default_rng(seed), rows=2)
     problem = Problem(draft=rows[0], target=rows[1], law=IID(3))
-    rule = otm.prepare(Otm(), problem)
+    rule = otm.prepare(TransportPlan(), problem)
     sequences = np.array(list(itertools.product(range(4), repeat=3)))
     accepted, residual = rule.split(sequences)
     outside = np.array([[y not in row for y in range(4)] for row in sequences.tolist()])
@@ -74,7 +74,7 @@ def test_the_rejected_are_never_drawn_again(verifier: otm.Verifier) -> None:
     """At γ*, and for recursive rejection always: a rejected token has no mass in the residual, so rule = membership."""
     rng = np.random.default_rng(9)
     for _ in range(10):
-        rows = otm.dirichlet(5, rng=rng, rows=2)
+        rows = otm.examples.dirichlet(5, rng=rng, rows=2)
         problem = Problem(draft=rows[0], target=rows[1], law=IID(3))
         assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(
             otm.coupling(verifier, problem).acceptance, abs=rounding(5, 3)

@@ -11,7 +11,7 @@ from otm.audit.candidate import Candidate
 from otm.audit.corpus import blocks, one_token
 from otm.audit.corpus.mutant import Models, Mutant
 from otm.audit.sequence_instances import table_model
-from otm.drafts import IID, Deterministic, WithoutReplacement
+from otm.drafts import IID, TopK, WithoutReplacement
 from otm.problem import Problem
 
 DRAFT = [1 / 2, 3 / 10, 3 / 20, 1 / 20]
@@ -102,7 +102,7 @@ CORPUS: tuple[Mutant, ...] = (
         "The drafter takes its most likely token, the verifier believes that it sampled.",
         ("huggingface/transformers#32867", "jaymody/speculative-sampling#3", "z-lab/dflash#74", "alibaba/rtp-llm#1295"),
         CORRECT,
-        Problem(draft=[1 / 2, 3 / 10, 1 / 5], target=[1 / 5, 7 / 20, 9 / 20], law=Deterministic(1)),
+        Problem(draft=[1 / 2, 3 / 10, 1 / 5], target=[1 / 5, 7 / 20, 9 / 20], law=TopK(1)),
         Fraction(1, 4),
         CORRECT,
         IID(1),
@@ -201,7 +201,7 @@ CORPUS: tuple[Mutant, ...] = (
         "The two most likely tokens are drafted, and verified as if drawn from p.",
         ("SafeAILab/EAGLE#221", "SafeAILab/EAGLE#110"),
         RECURSIVE,
-        Problem(draft=DRAFT, target=TARGET, law=Deterministic(2)),
+        Problem(draft=DRAFT, target=TARGET, law=TopK(2)),
         Fraction(239, 1140),
         RECURSIVE,
         IID(2),

@@ -1,0 +1,52 @@
+"""The optimum enclosed without a sort: one binned verifier attains the lower end, one binned cut proves the upper."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from otm._arrays import Array, as_scalar_or_array
+from otm.drafts.iid import IID
+from otm.problem import Problem, require_law
+from otm.verifiers.optimal.bins import bracket_ends, check_bins
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bracket:
+    """Two sides of the optimum: some lossless verifier accepts `lower`, none accepts more than `upper`; floats or `(...)`."""
+
+    lower: Array
+    upper: Array
+
+    @property
+    def gap(self) -> Array:
+        """Upper − lower."""
+        return self.upper - self.lower
+
+
+def optimal_bracket(problem: Problem, *, bins: int = 4096) -> Bracket:
+    """Enclose the optimal acceptance between that of the binned verifier and the optimum of the binned problem.
+
+    lower = Σ_y min(p(y)·a_b, q(y)) ≤ α* ≤ upper = 1 + min_{T a union of bins} [Q(T) − P(T)^k].
+
+    Args:
+        problem: any batch `(..., V)` with an `IID` law, NumPy or torch.
+        bins: number of bins ≥ 1.
+
+    Returns:
+        Bracket(lower, upper), floats or `(...)` in float64; `lower` is the rule acceptance of `otm.Optimal(bins=bins)`.
+
+    Raises:
+        Unsupported: for other laws.
+        InvalidParameter: unless bins is an integer ≥ 1.
+
+    Cost: O(V + bins) per row, no sort. Accuracy: both ends to about 1e-13 at V = 128,256. Width: `upper` misses
+    α* by the square of a bin's width, `lower` by the width: 1e-4 to 3e-4 with 4,096 bins on language models, k = 2 to 64.
+    Reference: the cut formula of Hu et al. 2025 on bins; both sides: docs/theory.md, "The binned form".
+
+    >>> bracket = optimal_bracket(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)), bins=64)
+    >>> bracket.lower, bracket.upper  # two tokens in two bins: nothing is lost
+    (0.9375, 0.9375)
+    """
+    require_law(problem, IID, message="optimal_bracket bins i.i.d. drafts; the problem's law is {law!r}. Use otm.optimum.")
+    ends = bracket_ends(problem, check_bins(bins))
+    return Bracket(lower=as_scalar_or_array(ends[0]), upper=as_scalar_or_array(ends[1]))

@@ -1,0 +1,101 @@
+"""The most likely tokens and nothing random about them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array, by_rows, gather, namespace, total
+from otm.drafts.base import PAD, DraftTable, Law
+from otm.drafts.greedy import likely_order
+from otm.drafts.successive_cut import check_enough_tokens
+from otm.pmf import align_pair
+
+
+@dataclasses.dataclass(frozen=True)
+class TopK(Law):
+    """The k most likely tokens, always: beam or top-k drafting.
+
+    b(T) = 1{top ⊆ T}, so α* = Q(top), which sampling the target and looking (`otm.Naive`) attains. Ties go to the lowest index. A
+    token without mass is never drafted: with fewer than k tokens of positive mass the row is padded with −1.
+
+    Args:
+        k: number of drafts, an integer ≥ 1, at most V (checked when the problem is made).
+
+    Raises:
+        InvalidParameter: unless k is an integer ≥ 1; if k > V on use.
+
+    Cost of the optimum: one sort, O(V log V). Reference: docs/theory.md, "Draft laws".
+
+    >>> otm.optimal_acceptance(otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.25, 0.25, 0.5], law=TopK(2)))
+    0.5
+    """
+
+    def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
+        """Return `(V,)`: one drafter."""
+        return (num_tokens,)
+
+    @property
+    def least_token(self) -> int:
+        """−1: with fewer than k tokens of positive mass the row is padded; one token always has mass."""
+        return PAD if self.k > 1 else 0
+
+    def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
+        """Broadcast the leading axes of draft and target `(..., V)`; k ≤ V."""
+        check_enough_tokens(self.k, int(draft.shape[-1]))
+        return align_pair(draft, target)
+
+    def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
+        """Return Q(top) for each k from one sort."""
+        check_enough_tokens(max(ks), int(draft.shape[-1]))
+
+        def values(p: Array, q: Array) -> Array:
+            xp = namespace(p, q)
+            drafted = gather(xp.where(p > 0, q, xp.zeros_like(q)), likely_order(p))
+            return xp.stack([total(drafted[..., :k]) for k in ks], axis=0)
+
+        return by_rows(values, draft, target)
+
+    def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return the drafted tokens."""
+        members = np.zeros(len(draft), dtype=bool)
+        members[self._top(draft)] = True
+        return members
+
+    def containment(self, draft: NDArray[Any], members: NDArray[np.bool_]) -> float:
+        """Return 1 if T holds the drafted tokens, else 0."""
+        return float(members[self._top(draft)].all())
+
+    def inclusion(self, draft: Array) -> Array:
+        """Return 1 on the drafted tokens, 0 elsewhere."""
+        xp = namespace(draft)
+        rank = xp.argsort(likely_order(draft), axis=-1)
+        return xp.astype((rank < self.k) & (draft > 0), xp.float64)
+
+    def num_sequences(self, num_tokens: int) -> int:
+        """Return 1."""
+        return 1
+
+    def enumerate(self, draft: NDArray[Any]) -> DraftTable:
+        """List the one sequence, of mass one."""
+        return DraftTable(tokens=self._row(draft)[None], mass=np.asarray([draft.sum() / draft.sum()], dtype=draft.dtype))
+
+    def num_uniforms(self, num_tokens: int) -> int:
+        """Return 0."""
+        return 0
+
+    def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
+        """Repeat the one sequence for each row of uniforms `(n, 0)`."""
+        return np.tile(self._row(draft), (len(uniforms), 1))
+
+    def _top(self, draft: NDArray[Any]) -> NDArray[np.int64]:
+        top = np.argsort(-draft, kind="stable")[: self.k]
+        return top[draft[top] > 0].astype(np.int64)
+
+    def _row(self, draft: NDArray[Any]) -> NDArray[np.int64]:
+        top = self._top(draft)
+        return np.concatenate([top, np.full(self.k - len(top), PAD, dtype=np.int64)])

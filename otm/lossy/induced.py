@@ -1,0 +1,78 @@
+"""What a lossy scheme does to the output: its law, and the distance of that law to the target."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.divergences import divergence_term
+from otm.problem import Problem, check_problem
+from otm.verbs import coupling, prepare
+from otm.verifiers.base import Verifier
+from otm.verifiers.lossy_rule import Explicit
+
+
+@dataclasses.dataclass(frozen=True)
+class Distortion:
+    """Distances between the target q and the output law π.
+
+    Attributes:
+        total_variation: ½ Σ |π − q|, in [0, 1].
+        kl: KL(q‖π) in nats, the direction of mentored decoding's budget; ∞ where a token of the target never comes out.
+    """
+
+    total_variation: float
+    kl: float
+
+
+def output_law(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
+    """Return the exact law of the output token.
+
+    π(y) = Σ_x Pr(x) Pr(y | x): the rule's closed form where it has one, else summed over every draft sequence. Nothing is taken
+    from the verifier's claim to be lossless.
+
+    Args:
+        verifier: any of `otm.verifiers.VERIFIERS`.
+        problem: one pair of distributions `(V,)`.
+
+    Returns:
+        Probabilities `(V,)`.
+
+    Raises:
+        TooLarge: if the drafts must be enumerated and are too many. Unsupported, ShapeMismatch: as `otm.prepare`.
+
+    Cost: O(V) with a closed form (the lossy single-draft rules), else as `otm.coupling`.
+
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+    >>> output_law(otm.Maximal(), problem), output_law(otm.Lenience(0.8), problem)
+    (array([0.5, 0.5]), array([0.625, 0.375]))
+    """
+    rule = prepare(verifier, problem)
+    return rule.output_law if isinstance(rule, Explicit) else coupling(verifier, problem).output_marginal
+
+
+def distortion(verifier: Verifier, problem: Problem) -> Distortion:
+    """Return the total variation and the Kullback–Leibler divergence between the target and a scheme's output law.
+
+    Args:
+        verifier, problem: as for `output_law`.
+
+    Returns:
+        Distortion(total_variation, kl); both are 0 up to rounding for a lossless verifier.
+
+    Raises:
+        As `output_law`.
+
+    Cost: as `output_law`. Accuracy: KL is summed from terms q log(q/π) − q + π ≥ 0.
+
+    >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0, 0.5, 0.5], law=otm.IID(1))
+    >>> round(distortion(otm.Mentored(0.3), problem).kl, 12)
+    0.3
+    """
+    single = check_problem(problem).single(purpose="otm.lossy.distortion")
+    law = output_law(verifier, single)
+    return Distortion(
+        total_variation=float(0.5 * np.abs(law - single.target).sum()), kl=float(divergence_term(single.target, law).sum())
+    )

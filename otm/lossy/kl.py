@@ -1,0 +1,260 @@
+"""The Kullback–Leibler frontier: the largest acceptance of any scheme whose output law π has KL(q‖π) ≤ D, for k drafts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import quiet
+from otm.divergences import divergence_term
+from otm.drafts.iid import IID
+from otm.drafts.without_replacement import WithoutReplacement
+from otm.errors import TooLarge
+from otm.pmf import check_real
+from otm.problem import Problem, require_law
+from otm.taut_string import Hull, string_law, upper_hull
+
+MAX_PREFIXES = 4096
+"""Largest number of tokens for the cone program, and for laws whose prefix masses are computed one by one."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KlFrontier:
+    """A point of the acceptance–divergence frontier between two certificates.
+
+    Attributes:
+        lower: α* of `law`, evaluated by the cut formula: this much is reached.
+        upper: a dual bound that no output law within the budget exceeds.
+        law: the best output law π `(V,)`.
+        kl: KL(q‖π) in nats, at most the budget up to rounding.
+    """
+
+    lower: float
+    upper: float
+    law: NDArray[np.float64]
+    kl: float
+
+    @property
+    def value(self) -> float:
+        """The midpoint of the two certificates."""
+        return 0.5 * (self.lower + self.upper)
+
+
+def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:
+    """Return the largest acceptance of any scheme with KL(target‖output) ≤ `kl`, and the output law that attains it.
+
+    max { α*_k(p, π) : Σ q log(q/π) ≤ D }, concave and increasing in D from α*(p, q) to 1 (at D = KL(q‖p) for one draft).
+
+    Args:
+        problem: one pair of distributions `(V,)`; law `IID(k)` or `WithoutReplacement(k)`.
+        kl: the budget D ≥ 0 in nats; infinity is allowed.
+
+    Returns:
+        KlFrontier; lower = upper up to rounding, by proof (`otm.taut_string`). The certificates do not rely on it.
+
+    Raises:
+        Unsupported: for other laws. TooLarge: without replacement, beyond 4,096 tokens.
+        InvalidParameter: if `kl` is negative. ShapeMismatch: if the problem has leading axes.
+
+    Cost: O(V log V) for i.i.d. drafts, with a Python loop over the tokens; without replacement one containment per prefix.
+    Accuracy: about 1e-13. Reference: k = 1: mentored decoding [Tran-Thien 2023]; k > 1: docs/theory.md,
+    "Lossy frontiers".
+
+    >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0, 0.5, 0.5], law=otm.IID(1))
+    >>> round(kl_frontier(problem, kl=0.3).value, 6)
+    0.759182
+    """
+    budget = check_real(kl, name="kl", low=0.0)
+    single = _supported(problem, "otm.lossy.kl_frontier")
+    steps = _Steps.of(single)
+    hull = Hull.of(*upper_hull(steps.q, steps.b)[:2], steps.vertical)
+    rejected = hull.solve(budget)
+    law = steps.law(hull, rejected)
+    lower = float(single.law.optimal_values(single.draft, law, [single.law.k])[0])
+    spent = float(divergence_term(single.target, law).sum())
+    return KlFrontier(lower=lower, upper=steps.dual_upper(hull, rejected, budget), law=law, kl=spent)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KlProgram:
+    """The frontier as a cone program in cvxpy, open to constraints of your own.
+
+    Attributes:
+        law: variable π `(V,)`.
+        acceptance: scalar variable a, the acceptance.
+        constraints: a ≤ 1 + π(T) − b(T) on prefixes T, Σπ = 1, Σ q log(q/π) ≤ D.
+    """
+
+    law: Any
+    acceptance: Any
+    constraints: tuple[Any, ...]
+
+    def problem(self, *extra: Any) -> Any:
+        """Return the maximisation of the acceptance under these and any extra constraints."""
+        import cvxpy as cp  # noqa: PLC0415  # takes a second to load: not before a program is asked for
+
+        return cp.Problem(cp.Maximize(self.acceptance), [*self.constraints, *extra])
+
+
+def kl_frontier_program(problem: Problem, *, kl: float) -> KlProgram:
+    """State the Kullback–Leibler frontier as an exponential-cone program over the prefix cuts.
+
+    max a subject to a ≤ 1 + π(T_j) − b(T_j) for every prefix T_j in the order of q/p, Σπ = 1, π ≥ 0, Σ q log(q/π) ≤ D.
+
+    Exact, since the prefix cuts are the decisive ones at the optimum. Solve with solver="CLARABEL".
+
+    Args:
+        problem: one pair of distributions `(V,)` with law `IID(k)` or `WithoutReplacement(k)`, at most 4,096 tokens.
+        kl: the budget D ≥ 0 in nats, finite.
+
+    Returns:
+        KlProgram; `program.problem().solve(solver="CLARABEL")` returns the frontier to the solver's 1e-8.
+
+    Raises:
+        As `otm.lossy.kl_frontier`.
+
+    Cost: one interior-point solution, about 0.1 s at V = 3,000. Reference: docs/theory.md, "Lossy frontiers".
+
+    >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0, 0.5, 0.5], law=otm.IID(1))
+    >>> bool(abs(kl_frontier_program(problem, kl=0.3).problem().solve(solver="CLARABEL") - 0.759182) < 1e-6)
+    True
+    """
+    import cvxpy as cp  # noqa: PLC0415
+
+    budget = check_real(kl, name="kl", low=0.0, high=1e300)
+    single = _supported(problem, "otm.lossy.kl_frontier_program")
+    _check_size(single.num_tokens, "The cone program of the frontier")
+    order, containment = _prefix_containment(single)
+    q = single.target[order]
+    # The distribution function along the order keeps the constraints sparse: π is its difference.
+    reach = cp.Variable(len(order), name="F")
+    law_sorted = cp.hstack([reach[:1], cp.diff(reach)]) if len(order) > 1 else reach
+    acceptance = cp.Variable(name="a")
+    live = np.flatnonzero(q > 0)
+    spent = float(np.sum(q[live] * np.log(q[live]))) - q[live] @ cp.log(law_sorted[live])
+    constraints = (law_sorted >= 0, reach[-1] == 1, acceptance <= 1 + reach - containment, acceptance <= 1, spent <= budget)
+    position = np.full(single.num_tokens, len(order))
+    position[order] = np.arange(len(order))
+    law = cp.hstack([law_sorted, np.zeros(1)])[position]
+    return KlProgram(law=law, acceptance=acceptance, constraints=constraints)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Steps:
+    """The tokens in ascending order of q/p: those with q = 0 first (their b in `zero_b`), then steps (q, b) of the obstacle."""
+
+    num_tokens: int
+    zero_tokens: NDArray[np.int64]
+    zero_b: NDArray[np.float64]
+    tokens: NDArray[np.int64]
+    q: NDArray[np.float64]
+    b: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, single: Problem) -> _Steps:
+        order, containment = _prefix_containment(single)
+        rises = (
+            _iid_rises(single.draft[order], single.law.k) if isinstance(single.law, IID) else np.diff(containment, prepend=0.0)
+        )
+        rises = np.maximum(rises, 0.0)
+        q = single.target[order]
+        zeros = int(np.count_nonzero(q == 0))
+        return cls(single.num_tokens, order[:zeros], rises[:zeros], order[zeros:], q[zeros:], rises[zeros:])
+
+    @property
+    def vertical(self) -> float:
+        """Containment of all tokens with q = 0 together."""
+        return float(self.zero_b.sum())
+
+    def law(self, hull: Hull, rejected: float) -> NDArray[np.float64]:
+        """Return π of the string at depth `rejected`, per token `(V,)`."""
+        block_of = upper_hull(self.q, self.b)[2]
+        alone = np.bincount(block_of, minlength=len(hull.q))[block_of] == 1
+        with quiet():
+            contact = np.where(alone, self.b, self.q * (hull.b / hull.q)[block_of])
+        sorted_law, _ = string_law(hull, block_of, self.q, contact, rejected)
+        law = np.zeros(self.num_tokens)
+        law[self.tokens] = sorted_law
+        # Inside Z the string stays on the obstacle max(0, b_j − e).
+        law[self.zero_tokens] = np.diff(np.maximum(np.cumsum(self.zero_b) - rejected, 0.0), prepend=0.0)
+        return np.asarray(law / law.sum())
+
+    def dual_upper(self, hull: Hull, rejected: float, budget: float) -> float:
+        """Evaluate the Lagrangian dual at the multipliers that the string suggests; a valid bound whatever they are.
+
+        With any non-decreasing v ≥ 0 along the order, λ = 1/(v_last − v_first) and cut weights μ_j = λ (v_{j+1} − v_j), weak
+        duality gives α ≤ 1 − Σ μ_j b_j + λ (v_last + D − 1 − Σ q log v). The optimum has v = q/π, and v_first = 0 when tokens with
+        q = 0 carry mass. Cuts inside a block or a flat have weight 0, so the sums run over blocks.
+        """
+        first, q_first, mass_first, last, q_last, mass_last = hull.flats(rejected)
+        heights = hull.vertical + np.cumsum(hull.b) - hull.b
+        reached = np.cumsum(hull.q) - hull.q
+        # For tiny budgets v is constant up to rounding; the tv frontier at Pinsker's TV ≤ √(D/2) is then as good.
+        pinsker = min(1.0, 1.0 - max(0.0, float(np.max(heights - reached))) + math.sqrt(0.5 * budget))
+        with quiet():
+            v = hull.q / hull.b
+            if first:
+                v[:first] = q_first / mass_first
+            if last:
+                v[len(v) - last :] = q_last / mass_last
+        v = np.maximum.accumulate(v)
+        v_zero = 0.0 if not first and mass_first > 0 else float(v[0])
+        if rejected == 0.0 or not np.isfinite(v[-1]) or v[-1] - v_zero < 1e-12:
+            return pinsker if rejected > 0.0 else 1.0
+        scale = 1.0 / (v[-1] - v_zero)
+        weights = scale * np.diff(v, prepend=v_zero)
+        # v is near 1 for a small budget, where scale is large: the logarithms are taken of the exact differences v − 1.
+        log_v = np.where(v > 0.5, np.log1p(np.maximum(v - 1.0, -0.5)), np.log(v))
+        value = 1.0 - weights @ heights + scale * ((v[-1] - 1.0) + budget - hull.q @ log_v)
+        return float(min(pinsker, value))
+
+
+def _prefix_containment(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the tokens with p + q > 0 in ascending order of q/p, and b of each prefix `(n,)`."""
+    p, q = single.draft, single.target
+    live = np.flatnonzero(p + q > 0)
+    with quiet():
+        order = live[np.argsort(q[live] / p[live], kind="stable")]
+    if isinstance(single.law, IID):
+        return order, np.minimum(np.cumsum(p[order]), 1.0) ** single.law.k
+    _check_size(len(order), "The frontier without replacement")
+    members = np.zeros(len(p), dtype=bool)
+    values = np.empty(len(order))
+    for step, token in enumerate(order):
+        members[token] = True
+        values[step] = single.law.containment(p, members)
+    return order, values
+
+
+def _iid_rises(p: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """Return the increments of P^k along the order with full relative accuracy: P_j^k (1 − (1 − p_j/P_j)^k)."""
+    if k == 1:
+        return p
+    prefix = np.cumsum(p)
+    with quiet():
+        share = np.where(prefix > 0, p / prefix, 0.0)
+        return np.asarray(np.minimum(prefix, 1.0) ** k * -np.expm1(k * np.log1p(-np.minimum(share, 1.0))))
+
+
+def _supported(problem: Problem, name: str) -> Problem:
+    require_law(
+        problem,
+        IID,
+        WithoutReplacement,
+        message=f"{name} needs a law whose decisive cuts are prefixes in the order of q/p, IID(k) or WithoutReplacement(k); the "
+        "problem has {law!r}. Use otm.lossy.tv_frontier, which holds for every law.",
+    )
+    return problem.single(purpose=name)
+
+
+def _check_size(num_tokens: int, what: str) -> None:
+    if num_tokens > MAX_PREFIXES:
+        raise TooLarge(
+            f"{what} is limited to {MAX_PREFIXES:,} tokens; there are {num_tokens:,}. Call otm.lossy.kl_frontier with "
+            f"i.i.d. drafts, "
+            "which has no limit, or restrict both distributions to the likeliest tokens."
+        )

@@ -1,0 +1,132 @@
+"""Divergences over every completion: f-divergences are monotone in the overlap curve, so two completions give their range."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from otm._arrays import as_scalar_or_array, quiet
+from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
+from otm.partial.interval import Interval
+from otm.partial.known import Floats, Mask
+from otm.partial.pair import PartialPair
+from otm.partial.top import TopTokens
+
+_UNIT_ROUNDOFF = 2.0**-53
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PartialDivergences:
+    """Intervals of shape `(...)`.
+
+    Attributes:
+        total_variation: TV(p, q), in [0, 1].
+        kl_target_draft: D(q‖p) in nats; the upper end is infinite as soon as q may have mass where p has none.
+        kl_draft_target: D(p‖q) in nats; likewise.
+        harmonic_mean: d_HM(p, q) = 1 − Σ 2pq/(p + q), in [0, 1].
+    """
+
+    total_variation: Interval
+    kl_target_draft: Interval
+    kl_draft_target: Interval
+    harmonic_mean: Interval
+
+
+def partial_divergences(pair: PartialPair) -> PartialDivergences:
+    """Bound TV, both relative entropies and the harmonic-mean distance over every completion.
+
+    Args:
+        pair: what is known of both models.
+
+    Returns:
+        Four intervals, every end attained (upper ones: see `PartialPair.furthest`). An input with rounding > 0, or a derived tail
+        that cannot be told from rounding, leaves the upper ends of the relative entropies infinite (a token of mass 1e-9 may be
+        missing from p) and lowers their lower ends to
+        D ≥ ∫ (min(1, t) − H(t) − shift(target) − t·shift(draft))₊ dt/t, H being the curve of the closest completion.
+
+    Raises:
+        Nothing: a pair that exists can be completed.
+
+    Cost: both completions, O(m log m). Reference: docs/theory.md, "Partial knowledge".
+
+    >>> one = otm.partial.TopTokens(tokens=[0], probabilities=[0.5])
+    >>> two = otm.partial.TopTokens(tokens=[0], probabilities=[0.75])
+    >>> ends = partial_divergences(otm.partial.PartialPair(draft=one, target=two))
+    >>> round(ends.kl_target_draft.lower, 6), ends.kl_target_draft.upper  # below, the tails are alike: ¾ log (3/2) + ¼ log (1/2)
+    (0.130812, inf)
+    """
+    near, far, known = pair.closest, pair.furthest, pair.layout
+    floating = 32.0 * (near.draft.shape[-1] + 16) * _UNIT_ROUNDOFF
+    shift = (known.shift_draft + known.shift_target).reshape(pair.batch_shape)
+    rounded = _inexact(pair.draft, pair.num_tokens) | _inexact(pair.target, pair.num_tokens)
+    pieces = {}
+    for name, divergence, slack in (
+        ("total_variation", total_variation, floating + shift),
+        # The gradient of 2pq/(p + q) lies in [0, 2]², so moving mass ε changes the sum by at most 2ε.
+        ("harmonic_mean", harmonic_mean_distance, floating + 2.0 * shift),
+    ):
+        ends = [np.asarray(divergence(draft=c.draft, target=c.target)) for c in (near, far)]
+        limits = np.clip(ends[0] - slack, 0.0, 1.0), np.clip(ends[1] + slack, 0.0, 1.0)
+        pieces[name] = _packed(*limits, np.broadcast_to(slack, shift.shape), far.is_extreme)
+    for name, swap in (("kl_target_draft", False), ("kl_draft_target", True)):
+        sides = [(c.target, c.draft) if swap else (c.draft, c.target) for c in (near, far)]
+        ends = [np.asarray(kl_divergence(draft=p, target=q)) for p, q in sides]
+        # Two logarithms of masses down to 5e-324 err by 746 units each, relative errors of masses weigh as much.
+        slack = 2.0 * floating * (1.0 + np.maximum(*(_log_size(*side) for side in sides)))
+        lower, upper, whole = np.maximum(ends[0] - slack, 0.0), ends[1] + slack, far.is_extreme
+        if rounded.any():
+            shifts = (known.shift_target, known.shift_draft) if swap else (known.shift_draft, known.shift_target)
+            shifted = _shifted_kl(*sides[0], *(s.reshape(pair.batch_shape) for s in shifts))
+            lower = np.where(rounded, np.minimum(shifted, lower), lower)
+            upper, whole = np.where(rounded, np.inf, upper), np.where(rounded, False, whole)
+            with quiet():  # ∞ − ∞ where the closest completion has infinite divergence, all of which may be slack
+                slack = np.where(rounded, np.where(np.isfinite(ends[0]), ends[0] - lower, np.inf), slack)
+        pieces[name] = _packed(lower, upper, slack, whole)
+    return PartialDivergences(**pieces)
+
+
+def _inexact(side: TopTokens, num_tokens: int | None) -> Mask:
+    """Whether masses are rounded, or a tail too small to be told from rounding may hold any of the other tokens."""
+    full = num_tokens is not None and (side.tokens >= 0).sum(axis=-1) == num_tokens
+    return np.asarray((side.rounding > 0) | (side.tail_unknown & ~np.asarray(full)))
+
+
+def _packed(lower: Floats, upper: Floats, slack: Floats, upper_is_attained: Mask) -> Interval:
+    low, high, moved = (as_scalar_or_array(np.asarray(end)) for end in (lower, upper, slack))
+    return Interval(low, high, np.ones_like(upper_is_attained), upper_is_attained, moved)
+
+
+def _log_size(draft: Floats, target: Floats) -> Floats:
+    """Return Σ q (|log q| + |log p|) over p, q > 0, `(...)`: the relative entropy errs by this many times the relative errors."""
+    with quiet():
+        size = np.where((target > 0) & (draft > 0), target * (np.abs(np.log(target)) + np.abs(np.log(draft))), 0.0)
+    total: Floats = size.sum(axis=-1)
+    return total
+
+
+def _shifted_kl(draft: Floats, target: Floats, shift_draft: Floats, shift_target: Floats) -> Floats:
+    """Integrate (min(1, t) − H(t) − shift_target − t·shift_draft)₊/t over t > 0, `(...)`; parts that would diverge count 0.
+
+    Between neighbouring ratios q/p, 1 among them, H(t) = Q(ratios below) + t·P(ratios above) and the bracket is linear.
+    """
+    with quiet():
+        ratio = np.where(draft > 0, target / draft, np.where(target > 0, np.inf, 0.0))
+    # A token without mass at ratio 1 cuts the interval where min(1, t) turns.
+    edge = np.zeros_like(ratio[..., :1])
+    ratio, p, q = (np.concatenate([a, edge + value], axis=-1) for a, value in ((ratio, 1.0), (draft, 0.0), (target, 0.0)))
+    order = np.argsort(ratio, axis=-1)
+    ratio, p, q = (np.take_along_axis(a, order, axis=-1) for a in (ratio, p, q))
+    above = np.flip(np.cumsum(np.flip(p, axis=-1), axis=-1), axis=-1)[..., 1:]
+    start, stop = ratio[..., :-1], ratio[..., 1:]
+    late = start >= 1.0
+    constant = late - np.cumsum(q, axis=-1)[..., :-1] - shift_target[..., None]
+    slope = ~late - above - shift_draft[..., None]
+    with quiet():
+        zero = -constant / slope
+        left = np.where(slope > 0, np.maximum(start, zero), start)
+        right = np.where(slope < 0, np.minimum(stop, zero), stop)
+        piece = constant * (np.log(right) - np.log(left)) + slope * (right - left)
+    usable = (right > left) & (left > 0) & np.isfinite(right)
+    total: Floats = np.where(usable, np.maximum(piece, 0.0), 0.0).sum(axis=-1)
+    return total

@@ -1,0 +1,228 @@
+"""What `otm.table` computes, in groups that share work: one sort, one recursion, one walk over the likely tokens.
+
+Every group takes both distributions of a chunk of rows, `(..., V)` in float64, and returns values `(...)` by stem and k. The
+formulas are those of the verifiers, bounds and divergences themselves, which the tests compare them with; what is shared here is
+the sort, the running sums and the powers (1 − x)^k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from otm import overlap as cut
+from otm._arrays import Array, gather, integer_power, namespace, quiet, running_sum, search_rows, total
+from otm.races import hits_in_order
+from otm.verifiers import kseq
+from otm.verifiers.fuzzy import Fuzzy
+from otm.verifiers.lenience import Lenience
+from otm.verifiers.typical_acceptance import TypicalAcceptance
+
+Values = dict[tuple[str, int], Array]
+"""Values `(...)` of a chunk by (stem of the column, k)."""
+
+_SMALLEST, _SMALLEST_SINGLE = 2.3e-308, 1.2e-38
+_SINGLE = 1e-4  # a mean of float32 logarithms, each below 90 in size, is off by less
+
+
+def in_ratio_order(p: Array, q: Array, ks: Sequence[int]) -> Values:
+    """Return what reads the order of q/p: the optimum, K-SEQ, recursive rejection, lenience, races. This is the one sort."""
+    xp = namespace(p, q)
+    order = cut.descending_ratio_order(p, q)
+    sorted_p, sorted_q = gather(p, order), gather(q, order)
+    ratio = sorted_q / sorted_p
+    if bool(xp.isnan(total(ratio[..., -1]))):  # p = q = 0 sorts last
+        ratio = xp.where(xp.isnan(ratio), xp.zeros_like(ratio), ratio)
+    masses = sorted_q + 0.0  # running_sum may overwrite its argument
+    above_p, above_q = running_sum(sorted_p), running_sum(sorted_q)
+    whole = above_q[..., -1]
+    hit = hits_in_order(ratio, above_p, above_q)
+    values: Values = {("race_iid", 1): _dot(masses, hit)}
+    _list_races(values, masses, hit, ks)
+    for k, missed in _powers(1.0 - hit, ks):
+        values["poisson_representation_lower_without_replacement", k] = whole - _dot(masses, missed)
+    accepted = kseq.values_in_order(ratio, above_p, whole[..., None] - above_q, ks)
+    best = cut.values_in_order(above_p, above_q, ks)
+    for i, k in enumerate(ks):
+        values["kseq_iid", k], values["optimum_iid", k] = accepted[i, ...], best[i, ...]
+    prefix = _Prefix(ratio, above_p, above_q)
+    values |= _recursive_rejection(prefix, whole, ks)
+    scale = Lenience().lenience
+    values["lenience_iid", 1] = (whole - prefix.excess(xp.zeros_like(whole) + scale)) / scale  # Σ min(p, q/l)
+    return values
+
+
+def _list_races(values: Values, masses: Array, hit: Array, ks: Sequence[int]) -> None:
+    """Add Σ q k h/(1 + (k − 1) h), written with c = 1/(k − 1) as c k Σ q h/(h + c)."""
+    weight = masses * hit
+    for k in ks:
+        c = 1.0 / (k - 1) if k > 1 else 1.0
+        values["list_race_rule_iid", k] = k * c * total(weight / (hit + c)) if k > 1 else total(weight)
+
+
+class _Prefix:
+    """Sums over the tokens with q/p above a threshold, from running sums in descending order of q/p."""
+
+    def __init__(self, ratio: Array, above_p: Array, above_q: Array) -> None:
+        self._width = int(ratio.shape[-1])
+        self._ascending = namespace(ratio).flip(ratio, axis=-1)
+        self._above_p, self._above_q = above_p, above_q
+
+    def excess(self, threshold: Array) -> Array:
+        """Return Σ (q − c p)₊ for c `(...)` ≥ 0: Q − c P of the tokens with q > c p."""
+        xp = namespace(threshold)
+        below = search_rows(self._ascending, threshold[..., None])
+        last = self._width - below - 1
+        index = xp.maximum(last, xp.zeros_like(last))
+        inside_p, inside_q = (xp.take_along_axis(sums, index, axis=-1) for sums in (self._above_p, self._above_q))
+        value = xp.where(last >= 0, inside_q - threshold[..., None] * inside_p, xp.zeros_like(inside_q))
+        return xp.maximum(value, xp.zeros_like(value))[..., 0]
+
+
+def _recursive_rejection(prefix: _Prefix, whole: Array, ks: Sequence[int]) -> Values:
+    """Return recursive rejection from the same order.
+
+    With m_i the probability that i drafts were rejected and M_i = m_0 + … + m_{i−1}, the residual after i rejections is
+    (q − M_i p)₊/m_i, so that m_i = Σ (q − M_i p)₊ (by induction: (q − M p)₊ less m p, where positive, is (q − (M + m) p)₊).
+    """
+    values: Values = {}
+    rejected, used = whole / whole, whole - whole
+    for k in range(1, max(ks) + 1):
+        used = used + rejected
+        rejected = namespace(used).minimum(prefix.excess(used), rejected)
+        if k in ks:
+            values["recursive_rejection_iid", k] = 1.0 - rejected
+    return values
+
+
+def by_powers(p: Array, q: Array, ks: Sequence[int]) -> Values:
+    """Return what depends on Pr(token x is not among k draws)."""
+    xp = namespace(p, q)
+    overlap = xp.minimum(p, q)
+    excess, whole, overlap = q - overlap, total(q), total(overlap)
+    surplus = total(excess)
+    values: Values = {("naive_tree_iid", 1): overlap, ("maximal_iid", 1): overlap}
+    for k, missed in _powers(1.0 - p, sorted({*ks, *(k - 1 for k in ks if k > 1)})):
+        if k in ks:
+            values["naive_iid", k] = whole - _dot(q, missed)
+        if k + 1 in ks:
+            values["naive_tree_iid", k + 1] = overlap + surplus - _dot(excess, missed)
+    return values
+
+
+def by_likely_tokens(p: Array, q: Array, ks: Sequence[int]) -> Values:
+    """Return the schemes that draft the most likely tokens, walking down from the most likely one; ties go to the lowest index."""
+    xp = namespace(p, q)
+    shape, width = tuple(p.shape), int(p.shape[-1])
+    rest, q = xp.reshape(p + 0.0, (-1, width)), xp.reshape(q, (-1, width))
+    rows = xp.arange(int(rest.shape[0]), device=getattr(p, "device", None))
+    taken = xp.zeros_like(rest[:, 0])  # Q(top), tokens that can be drafted
+    flat: Values = {}
+    for k in range(1, max(ks) + 1):
+        likeliest = xp.argmax(rest, axis=-1)
+        if k in ks:
+            left = total(rest)[:, None]
+            last = rest / xp.where(left > 0, left, xp.ones_like(left))
+            flat["greedy_optimal_greedy", k] = taken + total(xp.minimum(q, last))
+            flat["naive_greedy", k] = taken + _dot(q, last)
+        # rest is 0 on tokens already taken, so a row that has run out of draftable tokens adds nothing.
+        drafted = rest[rows, likeliest] > 0
+        taken = taken + xp.where(drafted, q[rows, likeliest], xp.zeros_like(taken))
+        rest[rows, likeliest] = 0.0
+        if k in ks:
+            flat["naive_deterministic", k] = taken
+    values = {key: xp.reshape(value, shape[:-1]) for key, value in flat.items()}
+    if 2 in ks:
+        values["spechub_greedy", 2] = values["greedy_optimal_greedy", 2]
+    return values
+
+
+def describe_pair(p: Array, q: Array, log_p: Array, log_q: Array) -> dict[str, Array]:
+    """Return entropies, total variation and both relative entropies, in nats, from masses and finite logarithms."""
+    xp = namespace(p, q)
+    difference, excess = log_q - log_p, q - p
+    forward = total(q * difference - excess)  # term by term non-negative, as in otm.divergences.kl_divergence
+    difference *= p
+    backward = total(excess - difference)
+    if bool(xp.min(p) == 0) or bool(xp.min(q) == 0):
+        infinite = xp.zeros_like(forward) + xp.inf
+        forward = xp.where(xp.any((p == 0) & (q > 0), axis=-1), infinite, forward)
+        backward = xp.where(xp.any((q == 0) & (p > 0), axis=-1), infinite, backward)
+    return {
+        "draft_entropy": -_dot(p, log_p),
+        "target_entropy": -_dot(q, log_q),
+        "tv": 0.5 * total(xp.abs(excess)),
+        "kl_target_draft": xp.maximum(forward, xp.zeros_like(forward)),
+        "kl_draft_target": xp.maximum(backward, xp.zeros_like(backward)),
+    }
+
+
+def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array) -> Values:
+    """Return MinHash and the lossy schemes of one draft at their default parameters."""
+    xp = namespace(p, q)
+    distance, same = described["tv"], _dot(p, q)
+    # Σ |p − q| min(p, q) = Σ p q − Σ min(p, q)²
+    both = xp.minimum(p, q)
+    values: Values = {
+        ("minhash_rule_iid", 1): overlap / (1.0 + distance),
+        ("minhash_iid", 1): (overlap + same - _dot(both, both)) / (1.0 + distance),
+    }
+    typical = TypicalAcceptance()
+    threshold = xp.clip(typical.delta * xp.exp(-described["target_entropy"]), None, typical.eps)
+    keep = xp.where(q > threshold[..., None], p, xp.zeros_like(p))
+    values["typical_acceptance_iid", 1] = total(keep) + same - _dot(keep, q)
+    middle = 0.5 * (p + q)
+    distance = _jensen_shannon(middle, xp.astype(middle, xp.float32), described)
+    # Single precision decides, but where it is too close to the threshold to tell.
+    if bool(xp.any(xp.abs(distance - Fuzzy().threshold) < _SINGLE)):
+        distance = _jensen_shannon(middle, middle, described)
+    is_open = distance <= Fuzzy().threshold
+    values["fuzzy_iid", 1] = xp.where(is_open, xp.ones_like(same), same)
+    return values
+
+
+def _jensen_shannon(middle: Array, argument: Array, described: dict[str, Array]) -> Array:
+    """Return H(m) − (H(p) + H(q))/2 for m = (p + q)/2, the logarithm of m taken in the precision of `argument`."""
+    logs = namespace(middle).astype(logarithm(argument), middle.dtype, copy=False)
+    return -_dot(middle, logs) - 0.5 * (described["draft_entropy"] + described["target_entropy"])
+
+
+def logarithm(mass: Array) -> Array:
+    """Return log max(p, tiny), tiny the smallest normal number.
+
+    It is finite, so that 0 times it is what x log x means at 0; a smaller mass times any of these logarithms is nothing.
+    """
+    xp = namespace(mass)
+    smallest = _SMALLEST if mass.dtype == xp.float64 else _SMALLEST_SINGLE
+    return xp.log(xp.maximum(mass, xp.zeros_like(mass[..., :1]) + smallest))
+
+
+def chunk_values(p: Array, q: Array, log_p: Array, log_q: Array, ks: Sequence[int]) -> tuple[Values, dict[str, Array]]:
+    """Return every value of a chunk and its descriptions; float64, `ks` ascending."""
+    with quiet():
+        described = describe_pair(p, q, log_p, log_q)
+        values = in_ratio_order(p, q, ks) | by_powers(p, q, ks) | by_likely_tokens(p, q, ks)
+        return values | single_draft(p, q, described, values["maximal_iid", 1]), described
+
+
+def _powers(base: Array, ks: Sequence[int]) -> Iterator[tuple[int, Array]]:
+    """Yield (k, base^k) for ascending k, each power made from the one before; `base` lies in [0, 1] up to rounding.
+
+    What is yielded is overwritten on the next step.
+    """
+    xp = namespace(base)
+    base = xp.maximum(base, xp.zeros_like(base[..., :1]))
+    power, reached = base + 0.0, 1
+    for k in ks:
+        if k > reached:
+            power *= base if k == reached + 1 else integer_power(base, k - reached)
+            reached = k
+        yield k, power
+
+
+def _dot(left: Array, right: Array) -> Array:
+    """Sum products along the last axis; on the host without BLAS, whose last bits depend on its number of threads."""
+    if isinstance(left, np.ndarray):
+        return np.einsum("...i,...i->...", left, right)
+    return namespace(left, right).vecdot(left, right)

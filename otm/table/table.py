@@ -1,0 +1,273 @@
+"""Every scheme with a batched closed form, every number of drafts, from one sort: what a measurement on real logits asks for.
+
+Calling `otm.acceptance` scheme by scheme sorts the same ratios q/p again and again. Here one sort by q/p serves the optimum,
+K-SEQ, the races and their certificates for every k, one recursion gives recursive rejection for every k, powers (1 − p)^k are
+carried from one k to the next, and one walk over the draft model's most likely tokens gives the greedy laws. The same formulas
+are there twice: as array operations of any namespace (`otm.table.arrays`) and as compiled loops for the host
+(`otm.table.compiled`), because array calls bound the first on a CPU and a device runs nothing else.
+
+Left out are values that need more than a few passes per k: the laws without replacement (an integral per prefix), races with
+several arrivals, list races by membership, `Mentored` and whatever enumerates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import pickle
+import warnings
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+
+from otm._arrays import Array, clip, namespace, reserve
+from otm.drafts.successive_cut import check_enough_tokens
+from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
+from otm.pmf import align_pair, as_pmf
+from otm.table import arrays as groups
+from otm.verbs import check_ks
+from otm.verifiers.fuzzy import Fuzzy
+from otm.verifiers.lenience import Lenience
+
+ColumnDefinition = Literal["membership", "rule", "bound"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TableColumn:
+    """One column: a scheme, a draft law and a number of drafts.
+
+    Attributes:
+        name: `{scheme}_{law}_k{k}`.
+        scheme, law, k: the verifier's (or bound's) name, the law's, the number of drafts.
+        lossless: whether the output keeps the target's law.
+        optimum: the name of the column that holds the optimum of this law and k, None for bounds and lossy schemes.
+        definition: "membership", "rule", or "bound" for a certified lower bound on a race.
+    """
+
+    name: str
+    scheme: str
+    law: str
+    k: int
+    lossless: bool
+    optimum: str | None
+    definition: ColumnDefinition
+
+    @property
+    def stem(self) -> str:
+        """The name without the number of drafts: one scheme under one law."""
+        return self.name.removesuffix(f"_k{self.k}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AcceptanceTable:
+    """Acceptances and descriptions of a batch.
+
+    Attributes:
+        columns: what the rows of `values` are.
+        values: `(len(columns), ...)` in float64, of the input's array kind.
+        description: by name `(...)`: draft_entropy, target_entropy, kl_target_draft = D(q‖p), kl_draft_target = D(p‖q), all in
+            nats, and tv.
+    """
+
+    columns: tuple[TableColumn, ...]
+    values: Array
+    description: dict[str, Array]
+
+    def __getitem__(self, name: str) -> Array:
+        """Return one column `(...)` by name."""
+        for i, column in enumerate(self.columns):
+            if column.name == name:
+                return self.values[i, ...]
+        raise InvalidParameter(
+            f"A column's name is needed; got {name!r}. Choose one of {', '.join(c.name for c in self.columns[:4])}, …"
+        )
+
+
+# Elements per chunk: on the host a dozen arrays of this size stay in a processor's last cache; a device needs enough work per call
+# (a dozen temporaries of 128 MB).
+_ON_HOST, _ON_DEVICE = 1 << 18, 1 << 24
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stem:
+    """What the columns of one scheme under one law have in common; `only` is the one number of drafts that it is defined for."""
+
+    name: str
+    scheme: str
+    law: str
+    only: int | None = None
+    optimum: str | None = None
+    lossless: bool = True
+    definition: ColumnDefinition = "membership"
+
+
+_STEMS = (
+    _Stem("optimum_iid", "optimum", "IID", optimum="optimum_iid"),
+    _Stem("kseq_iid", "K-SEQ", "IID", optimum="optimum_iid"),
+    _Stem("recursive_rejection_iid", "recursive rejection", "IID", optimum="optimum_iid"),
+    _Stem("naive_tree_iid", "naive tree", "IID", optimum="optimum_iid"),
+    _Stem("naive_iid", "naive", "IID", optimum="optimum_iid"),
+    _Stem("list_race_rule_iid", "list race", "IID", optimum="optimum_iid", definition="rule"),
+    _Stem("maximal_iid", "single-draft rejection", "IID", only=1, optimum="optimum_iid"),
+    _Stem("race_iid", "race", "IID", only=1, optimum="optimum_iid"),
+    _Stem("minhash_iid", "MinHash", "IID", only=1, optimum="optimum_iid"),
+    _Stem("minhash_rule_iid", "MinHash", "IID", only=1, optimum="optimum_iid", definition="rule"),
+    _Stem("greedy_optimal_greedy", "optimal for greedy drafts", "Greedy", optimum="greedy_optimal_greedy"),
+    _Stem("naive_greedy", "naive", "Greedy", optimum="greedy_optimal_greedy"),
+    _Stem("spechub_greedy", "SpecHub", "Greedy", only=2, optimum="greedy_optimal_greedy"),
+    _Stem("naive_deterministic", "naive (optimal)", "TopK", optimum="naive_deterministic"),
+    _Stem(
+        "poisson_representation_lower_without_replacement",
+        "Poisson representation bound",
+        "WithoutReplacement",
+        definition="bound",
+    ),
+    _Stem("lenience_iid", f"lenience {Lenience().lenience:g}", "IID", only=1, lossless=False),
+    _Stem("typical_acceptance_iid", "typical acceptance", "IID", only=1, lossless=False),
+    _Stem("fuzzy_iid", f"fuzzy {Fuzzy().threshold:g}", "IID", only=1, lossless=False),
+)
+
+DESCRIPTIONS = ("draft_entropy", "target_entropy", "tv", "kl_target_draft", "kl_draft_target")
+"""Names of what is said about a pair besides acceptances."""
+
+
+def table_columns(k: Iterable[int]) -> tuple[TableColumn, ...]:
+    """Return the columns that `acceptance_table` fills for these numbers of drafts.
+
+    Args:
+        k: numbers of drafts, each an integer ≥ 1; repetitions are dropped.
+
+    Returns:
+        The columns, scheme by scheme, k ascending.
+
+    Raises:
+        InvalidParameter: on an empty list or a k below 1.
+
+    Cost: none to speak of; nothing is computed.
+
+    >>> [column.name for column in table_columns([2])][:3]
+    ['optimum_iid_k2', 'kseq_iid_k2', 'recursive_rejection_iid_k2']
+    """
+    ks = sorted(set(check_ks(k)))
+    return tuple(
+        TableColumn(
+            name=f"{stem.name}_k{count}",
+            scheme=stem.scheme,
+            law=stem.law,
+            k=count,
+            lossless=stem.lossless,
+            optimum=stem.optimum and f"{stem.optimum}_k{count}",
+            definition=stem.definition,
+        )
+        for stem in _STEMS
+        for count in ks
+        if stem.only in (None, count)
+    )
+
+
+def acceptance_table(
+    *, draft: object, target: object, k: Iterable[int], log_draft: Array | None = None, log_target: Array | None = None
+) -> AcceptanceTable:
+    """Return the exact acceptance of every scheme that has a batched closed form, for every k, from one sort.
+
+    Column by column these are the values of `otm.acceptance`, `otm.optimal_acceptance` and the bounds;
+    `otm.table.table_columns` lists the columns without computing.
+
+    Args:
+        draft, target: probabilities `(..., V)`, NumPy or torch, float32 or float64.
+        k: numbers of drafts, each an integer in [1, V].
+        log_draft, log_target: natural logarithms of the two, each of its distribution's shape, where a softmax has left them;
+            anything but NaN where the mass is 0. Computed if absent. Only the descriptions and the gate of `Fuzzy` read them.
+
+    Returns:
+        AcceptanceTable(columns, values `(columns, ...)`, description).
+
+    Raises:
+        InvalidDistribution, ShapeMismatch: see `otm.Problem`; if logarithms are NaN or of another shape.
+        InvalidParameter: on an empty list, a k below 1, or k > V.
+
+    Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in chunks, so extra memory is
+    bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by compiled loops over the tokens with
+    mass, three times as fast and outside the interpreter's lock; a machine's first call then compiles them, 15 to 30 seconds.
+    Accuracy: absolute, about 1e-14 at V = 128,256; a row's values do not depend on the rows beside it.
+    Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ" and "Races".
+
+    >>> table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
+    >>> float(table["optimum_iid_k2"]), round(float(table["kseq_iid_k2"]), 6), float(table["recursive_rejection_iid_k2"])
+    (0.9375, 0.847597, 0.8125)
+    """
+    masses = as_pmf(draft, name="draft"), as_pmf(target, name="target")
+    p, q = align_pair(*masses)
+    logs = [
+        log if log is None else namespace(p).broadcast_to(_checked_log(log, mass, name), tuple(p.shape))
+        for log, mass, name in zip((log_draft, log_target), masses, ("draft", "target"), strict=True)
+    ]
+    return unchecked_table(p, q, logs[0], logs[1], table_columns(k))
+
+
+def _checked_log(log: Array, mass: Array, name: str) -> Array:
+    """Return logarithms within what can be multiplied by 0, or say what is wrong with them."""
+    xp = namespace(mass, log)
+    if tuple(log.shape) != tuple(mass.shape):
+        raise ShapeMismatch(
+            f"log_{name} must have the shape of {name}, {tuple(mass.shape)}; it has {tuple(log.shape)}. "
+            f"Leave it out or pass the logarithm of {name}."
+        )
+    if bool(xp.any(xp.isnan(log))):
+        raise InvalidDistribution(
+            f"log_{name} must not be NaN; some entries are. Leave it out: it is computed where it is absent."
+        )
+    return clip(log, float(xp.finfo(log.dtype).min), 0.0)  # a mass of 0 may have -inf, or anything
+
+
+def unchecked_table(
+    p: Array, q: Array, log_draft: Array | None, log_target: Array | None, columns: tuple[TableColumn, ...]
+) -> AcceptanceTable:
+    """Return the table of distributions that are known to be some, such as what a softmax has just given."""
+    ks = sorted({column.k for column in columns})
+    check_enough_tokens(max(ks), int(p.shape[-1]))
+    xp = namespace(p, q)
+    shape, width = tuple(int(n) for n in p.shape[:-1]), int(p.shape[-1])
+    flat = [None if a is None else xp.reshape(a, (-1, width)) for a in (p, q, log_draft, log_target)]
+    count = math.prod(shape)
+    step = max(1, (_ON_HOST if str(getattr(p, "device", "cpu")) == "cpu" else _ON_DEVICE) // width)
+    reserve(8 * min(step, count) * width)
+    pieces = [_chunk([a if a is None else a[i : i + step, :] for a in flat], columns, ks) for i in range(0, count, step)]
+    joined = xp.reshape(xp.concat(pieces, axis=-1), (len(columns) + len(DESCRIPTIONS), *shape))
+    described = {name: joined[len(columns) + i, ...] for i, name in enumerate(DESCRIPTIONS)}
+    return AcceptanceTable(columns=columns, values=joined[: len(columns), ...], description=described)
+
+
+@functools.cache
+def _compiled() -> ModuleType | None:
+    """Return the compiled way of the host, if numba is installed; loading it takes a second, so not before it is needed."""
+    try:
+        from otm.table import compiled as _table_rows  # noqa: PLC0415
+
+        one = np.ones((1, 1))
+        _table_rows.chunk_values(one, one, one - one, one - one, [1])
+    except ImportError:
+        return None
+    except (OSError, EOFError, pickle.UnpicklingError) as error:  # what numba keeps on disk cannot be written, or read again
+        warnings.warn(
+            f"otm.acceptance_table computes with NumPy, a third as fast, because numba's compiled files cannot be used: {error!r}. "
+            "Make room for them, delete damaged ones, or set NUMBA_CACHE_DIR to another folder.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    return _table_rows
+
+
+def _chunk(parts: Sequence[Array | None], columns: Sequence[TableColumn], ks: Sequence[int]) -> Array:
+    """Return the columns' values and then the descriptions, `(columns + 5, rows)`."""
+    xp = namespace(parts[0])
+    p, q, log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts)
+    log_p, log_q = (groups.logarithm(a) if log is None else log for a, log in ((p, log_p), (q, log_q)))
+    compiled = _compiled() if isinstance(p, np.ndarray) else None
+    values, described = (groups if compiled is None else compiled).chunk_values(p, q, log_p, log_q, ks)
+    rows = xp.stack([values[column.stem, column.k] for column in columns], axis=0)
+    return xp.concat([clip(rows, 0.0, 1.0), xp.stack([described[name] for name in DESCRIPTIONS], axis=0)], axis=0)

@@ -1,0 +1,88 @@
+"""Draft trees: their shapes, the best one for measured acceptances and costs, entropy bounds, and the formats of engines."""
+
+from otm.trees.chain import chain_expected_tokens, chain_speedup, optimal_chain_length
+from otm.trees.cost import TreeChoice, choose_tree, target_seconds_at
+from otm.trees.interchange import (
+    TreeRecord,
+    acceptance_from_sequoia,
+    acceptance_from_sequoia_static,
+    acceptance_to_sequoia,
+    sequoia_growmap,
+    shape_from_successors,
+    tree_from_json,
+    tree_to_json,
+)
+from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
+from otm.trees.positions import (
+    PositionAcceptance,
+    chain_acceptance,
+    positions_from_conditional,
+    positions_from_csv,
+    positions_from_histogram,
+    positions_from_log,
+    positions_from_metrics,
+    positions_to_csv,
+)
+from otm.trees.program import tree_program
+from otm.trees.shape import TreeShape, level_order
+from otm.trees.tunstall import (
+    ExploredBound,
+    even_spread,
+    leaf_entropy,
+    tunstall_explored_upper,
+    tunstall_minimum_upper,
+    tunstall_upper,
+)
+from otm.trees.vector import (
+    PathAcceptance,
+    acceptance_vector,
+    check_acceptance,
+    empirical_acceptance,
+    entropy_bits,
+    rank_counts,
+    rejected_mass,
+)
+
+__all__ = [
+    "ExploredBound",
+    "OptimalTree",
+    "PathAcceptance",
+    "PositionAcceptance",
+    "TreeChoice",
+    "TreeRecord",
+    "TreeShape",
+    "acceptance_from_sequoia",
+    "acceptance_from_sequoia_static",
+    "acceptance_to_sequoia",
+    "acceptance_vector",
+    "chain_acceptance",
+    "chain_expected_tokens",
+    "chain_speedup",
+    "check_acceptance",
+    "choose_tree",
+    "empirical_acceptance",
+    "entropy_bits",
+    "even_spread",
+    "leaf_entropy",
+    "level_order",
+    "optimal_chain_length",
+    "optimal_tree",
+    "positions_from_conditional",
+    "positions_from_csv",
+    "positions_from_histogram",
+    "positions_from_log",
+    "positions_from_metrics",
+    "positions_to_csv",
+    "rank_counts",
+    "rejected_mass",
+    "sequoia_growmap",
+    "shape_from_successors",
+    "target_seconds_at",
+    "tree_acceptance",
+    "tree_from_json",
+    "tree_program",
+    "tree_to_json",
+    "tunstall_explored_upper",
+    "tunstall_minimum_upper",
+    "tunstall_upper",
+]

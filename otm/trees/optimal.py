@@ -1,0 +1,174 @@
+"""The optimal drafting tree: spend a budget of N drafted tokens where they are most likely to be accepted.
+
+A vertex is accepted with the product of A along its path, so the expected number of tokens per target call is 1 + Σ over drafted
+vertices. A vertex is never more likely than its parent, nor, if A does not increase, than its elder sibling; so the N most likely
+vertices form a tree without gaps, and no tree of N vertices has a larger sum. That is Tunstall's construction: expand the most
+likely leaf. Limits on depth and width keep the argument, because the tree of all admissible vertices is closed under taking parents
+and elder siblings.
+
+Since the vertices are numbered in the order in which they leave the queue, the first n of them are the optimal tree of n vertices:
+one construction serves every budget.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from otm.errors import InvalidDistribution, InvalidParameter
+from otm.pmf import check_count
+from otm.trees.growth import Growth, checked_step, grow_by_path
+from otm.trees.shape import TreeShape, affordable
+from otm.trees.vector import PathAcceptance, check_acceptance
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class OptimalTree:
+    """A tree and how likely each of its vertices is to be accepted.
+
+    Attributes:
+        shape: the tree; if it came from `optimal_tree`, its first n vertices are the optimal tree of n vertices.
+        acceptance: `(n + 1,)`, the probability that each vertex is accepted; 1 at the root.
+    """
+
+    shape: TreeShape
+    acceptance: NDArray[np.float64]
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of drafted vertices."""
+        return self.shape.num_nodes
+
+    @functools.cached_property
+    def expected_tokens(self) -> float:
+        """Expected tokens per target call, 1 + Σ acceptance of the drafted vertices."""
+        return math.fsum(self.acceptance)
+
+    @property
+    def curve(self) -> NDArray[np.float64]:
+        """Expected tokens per target call of the first 0, 1, …, n vertices, `(n + 1,)`."""
+        return np.cumsum(self.acceptance)
+
+    def first(self, num_nodes: int) -> OptimalTree:
+        """Return the tree of the first `num_nodes` vertices, or all of them if there are fewer."""
+        count = check_count(num_nodes, name="num_nodes", minimum=0)
+        return OptimalTree(TreeShape(self.shape.parents[:count]), self.acceptance[: count + 1])
+
+    def __repr__(self) -> str:
+        return f"OptimalTree({self.shape!r}, expected_tokens={self.expected_tokens:.6g})"
+
+
+def optimal_tree(
+    acceptance: ArrayLike | PathAcceptance,
+    *,
+    num_nodes: int,
+    max_depth: int | None = None,
+    max_width: int | None = None,
+    order: int | None = None,
+) -> OptimalTree:
+    """Build the tree of at most `num_nodes` drafted vertices with the most expected tokens per target call.
+
+    E[tokens] = 1 + Σ_v Π A along the path to v, maximised over all ordered trees within the limits.
+
+    Args:
+        acceptance: A, probabilities `(k,)` of accepting the child of each rank, non-increasing; or a function of a rank path (the
+            root's first child: (0,)) that gives the probability of accepting that vertex given that its parent is accepted, in
+            [0, 1], non-increasing from one sibling to the next, Σ ≤ 1 over siblings.
+        num_nodes: N ≥ 0, the budget of drafted tokens.
+        max_depth: the largest number of drafts on a path; no limit if None.
+        max_width: the largest number of children of a vertex; no limit but the vector's length if None.
+        order: for a function, the Markov order m of acceptance: it is asked once for each path of at most m + 1 ranks and stands
+            for all longer paths that end in it. None if it depends on the whole path.
+
+    Returns:
+        OptimalTree, its vertices in descending order of acceptance (ties: lower rank first). Vertices that cannot be accepted are
+        left out, so it may have fewer than N.
+
+    Raises:
+        InvalidDistribution: if A is no sub-distribution, or increases from one rank to the next: the greedy choice would then leave
+            out siblings that must be drafted first. `tree_program` solves that case.
+        InvalidParameter: on limits that are not integers ≥ 1, or an order given for a vector, whose order is 0.
+        TooLarge: beyond fifty million vertices.
+
+    Cost: O(N log k) for a vector, about two seconds for a million vertices; for a function O(N log(queues)), one queue per state
+    and rank, two calls and O(depth + log N) per vertex if it depends on the whole path. Accuracy: a product of at most depth
+    factors, a sum of positive terms.
+    Reference: ERSD [Kobus & Gündüz 2025], Algorithm 3; Tunstall 1968; docs/theory.md, "Sequences and trees".
+
+    >>> tree = optimal_tree([0.6, 0.25, 0.1, 0.05], num_nodes=10)
+    >>> tree.shape.parents.tolist(), round(tree.expected_tokens, 6)
+    ([0, 1, 0, 2, 3, 1, 4, 0, 5, 6], 3.1356)
+    """
+    budget = affordable(check_count(num_nodes, name="num_nodes", minimum=0))
+    depth = budget if max_depth is None else min(budget, check_count(max_depth, name="max_depth"))
+    width = budget if max_width is None else min(budget, check_count(max_width, name="max_width"))
+    if callable(acceptance) and order is None:
+        weights, parents = grow_by_path(acceptance, budget, depth, width)
+    else:
+        if callable(acceptance):
+            growth = Growth(acceptance, check_count(order, name="order", minimum=0), width)
+        else:
+            if order is not None:
+                raise InvalidParameter(
+                    f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave it out."
+                )
+            vector = check_acceptance(acceptance)
+            require_sorted(vector)
+            steps = vector.tolist()
+            growth = Growth(lambda path: steps[path[-1]], 0, min(width, len(steps)))
+        growth.run(budget, depth)
+        weights, parents = growth.weights, growth.parents
+    mass = np.asarray(weights, dtype=np.float64)
+    mass.setflags(write=False)
+    return OptimalTree(TreeShape(np.asarray(parents, dtype=np.int64)), mass)
+
+
+def tree_acceptance(acceptance: ArrayLike | PathAcceptance, *, shape: TreeShape) -> OptimalTree:
+    """Return how likely each vertex of a given tree is to be accepted, whatever the tree.
+
+    Args:
+        acceptance: a vector `(k,)`, in any order, or a function of a rank path, as for `optimal_tree`; ranks beyond the vector have
+            acceptance 0.
+        shape: the tree.
+
+    Returns:
+        OptimalTree with this shape, whose `expected_tokens` is 1 + Σ acceptance; optimal only if the shape is.
+
+    Raises:
+        InvalidDistribution: if A is no sub-distribution.
+        TooLarge: for a function, if the tree's paths are too many to spell out.
+
+    Cost: O(n log depth) for a vector, n calls of a function.
+
+    >>> tree_acceptance([0.5, 0.25], shape=TreeShape.chain(2)).acceptance.tolist()
+    [1.0, 0.5, 0.25]
+    """
+    if callable(acceptance):
+        weights = np.ones(shape.num_nodes + 1)
+        for vertex, path in enumerate(shape.paths()[1:], start=1):
+            weights[vertex] = weights[shape.parents[vertex - 1]] * checked_step(acceptance, path)
+    else:
+        vector = np.append(check_acceptance(acceptance), 0.0)
+        weights = vector[np.minimum(shape.ranks, len(vector) - 1)]
+        weights[0] = 1.0
+        ancestor = np.concatenate([[0], shape.parents])
+        while ancestor.any():  # twice as far up every round
+            weights *= weights[ancestor]
+            ancestor = ancestor[ancestor]
+    weights.setflags(write=False)
+    return OptimalTree(shape, weights)
+
+
+def require_sorted(acceptance: NDArray[np.float64]) -> None:
+    """Raise `InvalidDistribution` if an acceptance vector increases from one rank to the next."""
+    rises = np.flatnonzero(np.diff(acceptance) > 0)
+    if rises.size:
+        i = int(rises[0])
+        raise InvalidDistribution(
+            f"The greedy tree needs a non-increasing acceptance vector; rank {i + 1} has {acceptance[i + 1]:.6g} after "
+            f"{acceptance[i]:.6g}. Use otm.trees.tree_program, which allows any order."
+        )

@@ -1,0 +1,379 @@
+"""Per-position acceptance, as serving engines report it for chains of drafts.
+
+Engines print one number for each draft position. They nearly all mean *survival*,
+
+    s_i = Pr(at least i drafts are accepted),      E[tokens] = 1 + s_1 + … + s_L,
+
+not the acceptance of draft i given that the drafts before it were accepted, s_i/s_{i−1}: multiplying survivals once more counts
+every rejection twice. What each engine writes:
+
+* vLLM: the log line "Per-position acceptance rate: 0.800, 0.600"; the counters `vllm:spec_decode_num_accepted_tokens_per_pos_total`
+  (label position = 0, 1, …) and `vllm:spec_decode_num_drafts_total`, whose quotient is survival.
+* llama.cpp: the log line "acc per pos = (0.800, 0.600)" and the same counters under `llamacpp:`; survival.
+* SGLang: `spec_accept_histogram`, H[j] = number of verifications that accepted exactly j drafts.
+* EAGLE: lists `alpha` and `alpha_num` (accepted and tried at each position): conditional acceptance.
+* Benchmark scripts: CSV with one row per position ("position", "acceptance_rate"), or one row per run with a column per position
+  ("acceptance_rate_pos_0", …, or "pos_0", …).
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
+from otm.pmf import from_sequence
+from otm.trees.vector import PathAcceptance
+
+MAX_TEXT = 64 * 2**20
+"""Largest log, CSV or metrics page read, in characters."""
+
+MAX_CELLS = 10_000_000
+"""Largest CSV table read, rows times columns."""
+
+MAX_POSITIONS = 100_000
+"""Longest chain of drafts that is believed."""
+
+_ROUNDING = 2e-3  # engines print three decimals, so neighbours may be out of order by one unit in each
+
+_LOG_LINE = re.compile(r"(?:Per-position acceptance rate: |acc per pos = \()([0-9., ]*[0-9])")
+_COUNTER = re.compile(r"^[a-z_]+:spec_decode_num_(drafts|accepted_tokens_per_pos)(?:_total)?(?:\{([^}]*)\})?\s+(\S+)")
+_POSITION_LABEL = re.compile(r'(?:^|,)\s*(?:position|pos)="(\d{1,6})"')
+_WIDE_COLUMN = re.compile(r"^(?:.*_)?pos(?:ition)?_?(\d{1,6})$")
+_RATE_COLUMNS = ("acceptance_rate", "survival", "rate")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PositionAcceptance:
+    """Survival of a chain of drafts by position.
+
+    Args:
+        survival: `(L,)`, Pr(at least i drafts are accepted), i = 1..L, in [0, 1] and non-increasing. A rise of at most 0.002, two
+            roundings to three decimals, is levelled.
+
+    Raises:
+        InvalidDistribution: if it is not.
+
+    >>> chain = PositionAcceptance([0.8, 0.6])
+    >>> chain.expected_tokens.__round__(6), chain.conditional.round(6).tolist(), chain.accepted_law.round(6).tolist()
+    (2.4, [0.8, 0.75], [0.2, 0.2, 0.6])
+    """
+
+    survival: NDArray[np.float64]
+
+    def __init__(self, survival: ArrayLike) -> None:
+        array = np.asarray(from_sequence(survival, "survival"))
+        if array.ndim != 1 or not 1 <= array.size <= MAX_POSITIONS or array.dtype.kind not in "iuf":
+            raise InvalidDistribution(
+                f"survival must hold one probability per position, (L,); got {array.dtype} {array.shape}."
+            )
+        values = array.astype(np.float64)
+        if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
+            raise InvalidDistribution(f"Survival must lie in [0, 1]; got {values.min()} to {values.max()}. Are these per cent?")
+        level = np.minimum.accumulate(values)
+        if (values - level).max() > _ROUNDING:
+            i = int(np.argmax(values - level))
+            raise InvalidDistribution(
+                f"Survival must not increase; position {i} has {values[i]:.6g} after {level[i]:.6g}. If these are conditional "
+                "acceptances, call positions_from_conditional."
+            )
+        level.setflags(write=False)
+        object.__setattr__(self, "survival", level)
+
+    @property
+    def expected_tokens(self) -> float:
+        """Expected tokens per target call, 1 + Σ survival."""
+        return 1.0 + float(self.survival.sum())
+
+    @property
+    def conditional(self) -> NDArray[np.float64]:
+        """Acceptance of each draft given that those before it are accepted, `(L,)`; 0 where that never happens."""
+        before = np.concatenate([[1.0], self.survival[:-1]])
+        conditional: NDArray[np.float64] = np.divide(self.survival, before, out=np.zeros_like(before), where=before > 0)
+        return conditional
+
+    @property
+    def accepted_law(self) -> NDArray[np.float64]:
+        """Pr(exactly j drafts are accepted), j = 0..L, `(L + 1,)`."""
+        return -np.diff(np.concatenate([[1.0], self.survival, [0.0]]))
+
+    @property
+    def rate(self) -> float:
+        """The acceptance at every position of an i.i.d. chain that fits the counts best: accepted over tried drafts."""
+        tried = 1.0 + float(self.survival[:-1].sum())
+        return float(self.survival.sum()) / tried
+
+    def __repr__(self) -> str:
+        return f"PositionAcceptance(length={len(self.survival)}, expected_tokens={self.expected_tokens:.6g})"
+
+
+def chain_acceptance(positions: PositionAcceptance) -> PathAcceptance:
+    """Return acceptance by path for `optimal_tree` and `choose_tree`: rank 0 at each measured position, nothing elsewhere.
+
+    Args:
+        positions: what an engine reported.
+
+    Returns:
+        A function of the rank path: s_i/s_{i−1} for the chain's i-th vertex, 0 for every other vertex.
+
+    Raises:
+        InvalidParameter: if `positions` is no `PositionAcceptance`.
+
+    Cost: O(L) once, O(depth) per path.
+
+    >>> chain_acceptance(PositionAcceptance([0.8, 0.6]))((0, 0)).__round__(6)
+    0.75
+    """
+    if not isinstance(positions, PositionAcceptance):
+        raise InvalidParameter(
+            f"positions must be an otm.trees.PositionAcceptance; got {positions!r}. Build one from survivals, or call "
+            "positions_from_conditional."
+        )
+    steps = positions.conditional.tolist()
+    return lambda path: steps[len(path) - 1] if len(path) <= len(steps) and not any(path) else 0.0
+
+
+def positions_from_conditional(acceptance: ArrayLike) -> PositionAcceptance:
+    """Read acceptances of each draft given that those before it were accepted, as EAGLE's alpha/alpha_num.
+
+    Args:
+        acceptance: `(L,)`, each in [0, 1].
+
+    Returns:
+        PositionAcceptance, whose survival is their running product.
+
+    Raises:
+        InvalidDistribution: unless each lies in [0, 1].
+
+    Cost: O(L).
+
+    >>> positions_from_conditional([0.8, 0.75]).survival.round(6).tolist()
+    [0.8, 0.6]
+    """
+    array = np.asarray(from_sequence(acceptance, "acceptance"))
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or not ((array >= 0) & (array <= 1)).all():
+        raise InvalidDistribution(
+            f"acceptance must hold one probability per position, (L,) in [0, 1]; got {array.dtype} of shape {array.shape}. "
+            "Divide what was accepted by what was tried."
+        )
+    return PositionAcceptance(np.cumprod(array.astype(np.float64)))
+
+
+def positions_from_histogram(counts: Sequence[int]) -> PositionAcceptance:
+    """Read how many verifications accepted exactly 0, 1, …, L drafts, as SGLang's spec_accept_histogram.
+
+    Args:
+        counts: H, `(L + 1,)`: H[j] verifications accepted exactly j drafts.
+
+    Returns:
+        PositionAcceptance of length L.
+
+    Raises:
+        InvalidParameter: unless there are at least two counts, none negative, some positive.
+
+    Cost: O(L).
+
+    >>> positions_from_histogram([2, 2, 6]).survival.tolist()
+    [0.8, 0.6]
+    """
+    raw = np.asarray(from_sequence(counts, "counts"))
+    array = raw.astype(np.float64) if raw.dtype.kind in "iuf" else np.empty(0)
+    if array.ndim != 1 or array.size < 2 or not np.isfinite(array).all() or array.min() < 0 or array.sum() <= 0:
+        raise InvalidParameter(
+            f"A histogram needs counts ≥ 0 of 0, 1, … accepted drafts, not all 0; got {raw.tolist()[:8] if raw.ndim else raw}."
+        )
+    return PositionAcceptance(np.cumsum(array[::-1])[::-1][1:] / array.sum())
+
+
+def positions_from_log(text: str) -> tuple[PositionAcceptance, ...]:
+    """Read every per-position line of a vLLM or llama.cpp log, in order.
+
+    Args:
+        text: the log; other lines are passed over.
+
+    Returns:
+        One PositionAcceptance per line.
+
+    Raises:
+        InvalidParameter: if there is none.
+        InvalidDistribution: if a line's numbers are no survival function.
+        TooLarge: beyond 64 Mi characters.
+
+    Cost: O(length of the text). Accuracy: the three decimals that engines print.
+
+    >>> positions_from_log("SpecDecoding metrics: Per-position acceptance rate: 0.800, 0.600, Avg Draft acceptance rate: 70.0%")
+    (PositionAcceptance(length=2, expected_tokens=2.4),)
+    """
+    found = [re.findall(r"\d+(?:\.\d+)?", match) for match in _LOG_LINE.findall(_text(text))]
+    if not found:
+        raise InvalidParameter(
+            'The log must hold "Per-position acceptance rate:" (vLLM) or "acc per pos = (" (llama.cpp, trace level); it has none.'
+        )
+    return tuple(PositionAcceptance([float(value) for value in values]) for values in found)
+
+
+def positions_from_metrics(text: str) -> PositionAcceptance:
+    r"""Read the counters of a Prometheus page of vLLM or llama.cpp; engines' label sets are added up.
+
+    Args:
+        text: the page as scraped.
+
+    Returns:
+        PositionAcceptance, accepted tokens at each position over drafts.
+
+    Raises:
+        InvalidParameter: if the counters are missing, or no draft was verified yet.
+        InvalidDistribution: if the quotients are no survival function.
+        TooLarge: beyond 64 Mi characters.
+
+    Cost: O(length of the page).
+
+    >>> page = 'vllm:spec_decode_num_drafts_total{engine="0"} 10.0'
+    >>> for i, count in enumerate([8.0, 6.0]):
+    ...     page += f'\nvllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{i}"}} {count}'
+    >>> positions_from_metrics(page).survival.tolist()
+    [0.8, 0.6]
+    """
+    drafts, accepted = 0.0, dict[int, float]()
+    for line in _text(text).splitlines():
+        if match := _COUNTER.match(line.strip()):
+            name, labels, value = match.groups()
+            count = _number(value)
+            if name == "drafts":
+                drafts += count
+            elif position := _POSITION_LABEL.search(labels or ""):
+                accepted[int(position.group(1))] = accepted.get(int(position.group(1)), 0.0) + count
+    if drafts <= 0 or not accepted:
+        raise InvalidParameter(
+            "The page must hold spec_decode_num_drafts above 0 and spec_decode_num_accepted_tokens_per_pos with positions; "
+            f"got {drafts:g} drafts and {len(accepted)} positions. Scrape it after some requests."
+        )
+    return PositionAcceptance(_in_order(accepted) / drafts)
+
+
+def positions_from_csv(text: str) -> tuple[PositionAcceptance, ...]:
+    r"""Read survival by position from CSV.
+
+    Either one row per position, with columns "position" (from 0 or 1, contiguous) and "acceptance_rate" ("survival", "rate"), or
+    "accepted" and "drafts", which are divided: one chain. Or one row per run, with columns "…pos_0", "…pos_1", …: one chain per
+    row, empty cells at the end making it shorter.
+
+    Args:
+        text: CSV with a header.
+
+    Returns:
+        One PositionAcceptance per chain.
+
+    Raises:
+        InvalidParameter: on other columns, missing positions, or cells that are no numbers.
+        InvalidDistribution: if the numbers are no survival function.
+        TooLarge: beyond 64 Mi characters or ten million cells.
+
+    Cost: O(length of the text).
+
+    >>> positions_from_csv("position,acceptance_rate\n0,0.8\n1,0.6\n")
+    (PositionAcceptance(length=2, expected_tokens=2.4),)
+    >>> positions_from_csv("dataset,pos_0,pos_1\nmt_bench,0.8,0.6\n")[0].survival.tolist()
+    [0.8, 0.6]
+    """
+    try:
+        reader = csv.DictReader(io.StringIO(_text(text), newline=""), strict=True)
+        # Every row becomes a cell for each column, however short it is.
+        num_cells = len(reader.fieldnames or ()) * (text.count("\n") + text.count("\r"))
+        if num_cells > MAX_CELLS:
+            raise TooLarge(
+                f"A table may have {MAX_CELLS:,} cells; this one has up to {num_cells:,}. Keep the columns that matter."
+            )
+        rows = list(reader)
+    except csv.Error as error:
+        raise InvalidParameter(f"The text must be CSV; it does not parse ({error}). Check quotes and separators.") from error
+    names = {name.strip().lower(): name for name in (rows[0] if rows else {}) if isinstance(name, str)}
+    if "position" in names:
+        return (PositionAcceptance(_by_position(rows, names)),)
+    wide = {int(match.group(1)): names[name] for name in names if (match := _WIDE_COLUMN.match(name))}
+    if not wide:
+        raise InvalidParameter(
+            f'The header must name "position", or a column for each position ending in pos_0, pos_1, …; it names {list(names)[:8]}.'
+        )
+    columns = [wide[position] for position in _contiguous(wide)]
+    chains = []
+    for row in rows:
+        cells = [(row[name] or "").strip() for name in columns]
+        length = max((i for i, cell in enumerate(cells, start=1) if cell), default=0)
+        chains.append(PositionAcceptance([_number(cell) for cell in cells[:length]]))
+    return tuple(chains)
+
+
+def positions_to_csv(positions: PositionAcceptance) -> str:
+    r"""Write one row per position, which `positions_from_csv` reads back exactly.
+
+    Args:
+        positions: what is to be written.
+
+    Returns:
+        CSV with the columns position (from 0) and acceptance_rate (survival).
+
+    Cost: O(L).
+
+    >>> positions_to_csv(PositionAcceptance([0.8, 0.6]))
+    'position,acceptance_rate\n0,0.8\n1,0.6\n'
+    """
+    rows = "".join(f"{i},{value!r}\n" for i, value in enumerate(positions.survival.tolist()))
+    return "position,acceptance_rate\n" + rows
+
+
+def _by_position(rows: list[dict[str, str]], names: dict[str, str]) -> NDArray[np.float64]:
+    """Return survival from rows with a position, and a rate or two counts."""
+    rate = next((names[name] for name in _RATE_COLUMNS if name in names), None)
+    if rate is None and not {"accepted", "drafts"} <= set(names):
+        raise InvalidParameter(f"Beside position there must be acceptance_rate, or accepted and drafts; got {list(names)[:8]}.")
+    found: dict[int, float] = {}
+    for row in rows:
+        position = _number(row[names["position"]])
+        if position != int(position) or int(position) in found:
+            raise InvalidParameter(f"Positions must be different whole numbers; got {row[names['position']]!r}. Keep one run.")
+        if rate is not None:
+            found[int(position)] = _number(row[rate])
+        else:
+            drafts = _number(row[names["drafts"]])
+            if drafts <= 0:
+                raise InvalidParameter(f"drafts must be above 0 to divide by; got {drafts:g}. Leave such rows out.")
+            found[int(position)] = _number(row[names["accepted"]]) / drafts
+    return _in_order(found)
+
+
+def _in_order(found: dict[int, float]) -> NDArray[np.float64]:
+    """Return the values by position."""
+    return np.asarray([found[position] for position in _contiguous(found)])
+
+
+def _contiguous(positions: Iterable[int]) -> list[int]:
+    """Return the positions in order, which must run from 0 or 1 without a gap."""
+    ordered = sorted(positions)
+    if not ordered or ordered[0] not in (0, 1) or ordered != list(range(ordered[0], ordered[0] + len(ordered))):
+        raise InvalidParameter(f"Positions must run from 0 or 1 without a gap; got {ordered[:8]}. Fill in the missing ones.")
+    return ordered
+
+
+def _number(cell: object) -> float:
+    try:
+        value = float(str(cell))
+    except ValueError as error:
+        raise InvalidParameter(f"Expected a number; got {str(cell)[:40]!r}. Check the export.") from error
+    if not np.isfinite(value) or value < 0:
+        raise InvalidParameter(f"Expected a finite number ≥ 0; got {value}. Check the export.")
+    return value
+
+
+def _text(text: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidParameter(f"Pass the text itself; got {type(text).__name__}. Read the file first.")
+    if len(text) > MAX_TEXT:
+        raise TooLarge(f"A text may have {MAX_TEXT:,} characters; this one has {len(text):,}. Cut it.")
+    return text

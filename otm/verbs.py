@@ -1,0 +1,290 @@
+"""The verbs: optima of a problem, and what a verifier does on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from otm._arrays import Array, as_scalar_or_array, namespace
+from otm.drafts.base import enumerate_drafts
+from otm.errors import InvalidParameter
+from otm.pmf import check_count, check_rng
+from otm.problem import Problem, check_problem
+from otm.results import Coupling, Definition, Samples
+from otm.verifiers.base import (
+    Conditional,
+    CurvedVerifier,
+    Rule,
+    Shared,
+    Verifier,
+    check_definition,
+    check_drafts,
+    require_support,
+)
+
+
+def optimal_acceptance(problem: Problem) -> Array:
+    """Return the largest acceptance that any lossless verifier can reach on this problem.
+
+    α* = max_π Pr(Y ∈ S(X)) = 1 + min_{T⊆Ω} [Q(T) − b(T)], b(T) = Pr(all drafts in T).
+
+    Args:
+        problem: any batch `(..., V)`, NumPy or torch.
+
+    Returns:
+        A float, or `(...)` in float64 of the problem's array kind.
+
+    Raises:
+        TooLarge: for laws whose minimising set must be searched, when it cannot be.
+
+    Cost: O(V log V) for i.i.d. drafts: one sort and one scan. Accuracy: about 1e-14 at V = 128,256.
+    Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula".
+
+    >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
+    0.9375
+    """
+    law = check_problem(problem).law
+    return as_scalar_or_array(law.optimal_values(problem.draft, problem.target, [law.k])[0])
+
+
+def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
+    """Return the optimal acceptance for each number of drafts, from one sort.
+
+    Args:
+        problem: any batch `(..., V)`; its law gives the kind of drafts, `k` their number.
+        k: numbers of drafts, each an integer ≥ 1.
+
+    Returns:
+        `(len(k), ...)` in float64, non-decreasing in k.
+
+    Raises:
+        InvalidParameter: on an empty list or a k below 1.
+
+    Cost: O(V log V + V·len(k)) for i.i.d. drafts. Reference: as `optimal_acceptance`; monotone by SpecTr, Lemma 1.
+
+    >>> optimal_acceptance_curve(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]).tolist()
+    [0.75, 0.9375]
+    """
+    return check_problem(problem).law.optimal_values(problem.draft, problem.target, check_ks(k))
+
+
+def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
+    """Return a token set T that attains the cut formula's minimum, the certificate that no verifier does better.
+
+    Args:
+        problem: one pair of distributions `(V,)`.
+
+    Returns:
+        Mask `(V,)` with 1 + Q(T) − b(T) = α*.
+
+    Raises:
+        ShapeMismatch: if the problem has leading axes.
+
+    Cost: O(V log V) for i.i.d. drafts. Reference: Hu et al. 2025.
+
+    >>> optimal_cut(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
+    array([ True, False])
+    """
+    single = check_problem(problem).single(purpose="otm.optimal_cut")
+    return single.law.worst_set(single.draft, single.target)
+
+
+def prepare(verifier: Verifier, problem: Problem) -> Rule:
+    """Compute everything about a verifier on one problem that does not depend on the drafts.
+
+    Args:
+        verifier: any of `otm.verifiers.VERIFIERS`, or your own subclass of `otm.Verifier`.
+        problem: one pair of distributions `(V,)`.
+
+    Returns:
+        A `Rule`: γ*, thresholds, residuals, and the functions `split` and `verify`; reusable for any number of draws.
+
+    Raises:
+        Unsupported: if the verifier does not apply to the problem's law.
+        ShapeMismatch: if the problem has leading axes.
+
+    Cost: see the verifier.
+
+    >>> prepare(KSeq(), Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2))).gamma
+    1.0
+    """
+    require_support(verifier, check_problem(problem).law)
+    return verifier.prepare(problem.single(purpose=f"Preparing {verifier!r}"))
+
+
+def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "membership") -> Array:
+    """Return the exact acceptance of a verifier.
+
+    by="membership": Pr(Y ∈ S(X)), SpecTr's definition. by="rule": Pr(the rule accepted a draft). A residual draw may land among
+    the drafts by luck, so membership ≥ rule.
+
+    Args:
+        verifier: any of `otm.verifiers.VERIFIERS`.
+        problem: any batch `(..., V)` where the verifier has a closed form; one row where it is enumerated.
+        by: which definition.
+
+    Returns:
+        A float, or `(...)` in float64.
+
+    Raises:
+        Unsupported: if the verifier does not apply to the problem's law.
+        InvalidParameter: if `by` is neither.
+        TooLarge: where the value needs an enumeration that is too large; `otm.estimate` gives an interval.
+
+    Cost and accuracy: see the verifier.
+
+    >>> acceptance(RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
+    0.8125
+    """
+    require_support(verifier, check_problem(problem).law)
+    return as_scalar_or_array(verifier.acceptance(problem, check_definition(by)))
+
+
+def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], by: Definition = "membership") -> Array:
+    """Return the exact acceptance of a verifier for each number of drafts, sharing sorts and recursions between them.
+
+    Args:
+        verifier, problem, by: as for `acceptance`; the problem's law gives the kind of drafts.
+        k: numbers of drafts, each an integer ≥ 1 that the verifier supports.
+
+    Returns:
+        `(len(k), ...)` in float64.
+
+    Raises:
+        As `acceptance`.
+
+    Cost: for a `CurvedVerifier` that of its `curve` (K-SEQ at γ*: one sort for all k; recursive rejection of i.i.d. drafts: one
+    recursion to max(k)); others: one call per k.
+
+    >>> acceptance_curve(KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]).round(6).tolist()
+    [0.75, 0.847597]
+    """
+    ks = check_ks(k)
+    definition = check_definition(by)
+    law = check_problem(problem).law
+    for count in ks:
+        require_support(verifier, law.with_k(count))
+    if isinstance(verifier, CurvedVerifier):
+        return verifier.curve(problem, ks, definition)
+    xp = namespace(problem.draft, problem.target)
+    rows = [verifier.acceptance(problem.with_law(law.with_k(count)), definition) for count in ks]
+    return xp.stack([xp.asarray(row, dtype=xp.float64) for row in rows], axis=0)
+
+
+def kernel(verifier: Verifier, problem: Problem, drafts: object) -> NDArray[np.float64]:
+    """Return the law of the output token given the drafts.
+
+    Args:
+        verifier: any of `otm.verifiers.VERIFIERS`.
+        problem: one pair of distributions `(V,)`.
+        drafts: tokens `(k,)` or `(n, k)`.
+
+    Returns:
+        Probabilities `(V,)` or `(n, V)`.
+
+    Raises:
+        InvalidParameter: if drafts have a wrong shape or tokens outside the vocabulary.
+        Unsupported, ShapeMismatch: as `prepare`.
+
+    Cost: O(k + V) per draft sequence after `prepare`.
+
+    >>> kernel(RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), [0]).round(4)
+    array([0.6667, 0.3333])
+    """
+    rule = prepare(verifier, problem)
+    tokens = check_drafts(drafts, rule.problem)
+    law = _kernel(rule, tokens)
+    return law[0] if np.ndim(drafts) == 1 else law  # type: ignore[arg-type]
+
+
+def _kernel(rule: Rule, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+    if isinstance(rule, Conditional):
+        accepted, residual = rule.split(tokens)
+        return accepted + residual
+    if not isinstance(rule, Shared):
+        raise TypeError(f"A rule is either Conditional or Shared; {type(rule).__name__} is neither. Derive it from one.")
+    joint = rule.joint()
+    rows = {tuple(row): i for i, row in enumerate(joint.drafts.tolist())}
+    missing = [tuple(row) for row in tokens.tolist() if tuple(row) not in rows]
+    if missing:
+        raise InvalidParameter(
+            f"The kernel exists for drafts of positive probability; {missing[0]} has none, or too "
+            f"little to condition on, under {rule.problem.law!r}. "
+            "Pass drafts that the law can draw."
+        )
+    picked = joint.joint[[rows[tuple(row)] for row in tokens.tolist()]].toarray()
+    return np.asarray(picked / picked.sum(axis=1, keepdims=True))
+
+
+def coupling(verifier: Verifier, problem: Problem) -> Coupling:
+    """Return the joint law of (drafts, output) that a verifier induces, over every draft sequence.
+
+    Args:
+        verifier: any of `otm.verifiers.VERIFIERS`.
+        problem: one pair of distributions `(V,)`, small enough to enumerate.
+
+    Returns:
+        Coupling; its draft marginal is the law of the drafts, its output marginal the target's if the verifier is lossless.
+
+    Raises:
+        TooLarge: beyond four million sequences.
+        Unsupported, ShapeMismatch: as `prepare`.
+
+    Cost: O(V^k · V). Reference: SpecTr, Definition 1.
+
+    >>> coupling(KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2))).output_marginal
+    array([0.5, 0.5])
+    """
+    rule = prepare(verifier, problem)
+    if isinstance(rule, Shared):
+        return rule.joint()
+    table = enumerate_drafts(rule.problem.law, rule.problem.draft)
+    live = table.mass > 0
+    tokens, mass = table.tokens[live], table.mass[live]
+    return Coupling(drafts=tokens, joint=scipy.sparse.csr_array(mass[:, None] * _kernel(rule, tokens)))
+
+
+def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Generator) -> Samples:
+    """Draw drafts and run the verifier's published steps on them.
+
+    Args:
+        verifier: any of `otm.verifiers.VERIFIERS`.
+        problem: one pair of distributions `(V,)`.
+        size: number of independent draws ≥ 1.
+        rng: the source of randomness.
+
+    Returns:
+        Samples(drafts `(size, k)`, output `(size,)`, accepted `(size,)`).
+
+    Raises:
+        InvalidParameter: if `size` < 1.
+        Unsupported, ShapeMismatch: as `prepare`.
+
+    Cost: O(size · k log V) for most verifiers.
+
+    >>> draws = sample(KSeq(), Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2)), size=3, rng=np.random.default_rng(0))
+    >>> bool(draws.accepted.all())
+    True
+    """
+    return run(prepare(verifier, problem), size=check_count(size, name="size"), rng=check_rng(rng))
+
+
+def run(rule: Rule, *, size: int, rng: np.random.Generator) -> Samples:
+    """Draw from a prepared rule; `sample` without the preparation."""
+    drafts, state = rule.draw(rng.random((size, rule.num_draft_uniforms)))
+    output, accepted = rule.verify(drafts, rng.random((size, rule.num_uniforms)), state)
+    return Samples(drafts=drafts, output=output, accepted=accepted)
+
+
+def check_ks(k: Iterable[int]) -> list[int]:
+    """Return the numbers of drafts as a list, or raise `InvalidParameter` if it is empty or holds anything but integers ≥ 1."""
+    try:
+        ks = [check_count(value, name="k") for value in k]
+    except TypeError as error:
+        raise InvalidParameter(f"k must be a sequence of integers here; got {k!r}. Pass k=[{k!r}].") from error
+    if not ks:
+        raise InvalidParameter("k must name at least one number of drafts; got an empty sequence. Pass k=[1], say.")
+    return ks

@@ -1,0 +1,6 @@
+"""The optimal verifier of i.i.d. drafts at full vocabulary: one row, or a batch on its device."""
+
+from otm.verifiers.optimal.batched import BatchedOptimalRule, prepare_batch
+from otm.verifiers.optimal.verifier import Optimal
+
+__all__ = ["BatchedOptimalRule", "Optimal", "prepare_batch"]

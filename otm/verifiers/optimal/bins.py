@@ -1,0 +1,138 @@
+"""The optimum between two certificates in O(V), without sorting: tokens of similar q/p are treated alike.
+
+Group the tokens of supp p into bins of log(q/p) and give all tokens of a bin the same score law. Each bin is then one token of a
+smaller problem with masses P_b = P(bin), Q_b = Q(bin), and three things hold for *any* bins (docs/theory.md, "The binned form"):
+
+* the selected draft has law s(y) = p(y)·a_b exactly, for each token, so accepting with min(1, q(y)/s(y)) is exactly lossless;
+* that verifier accepts lower = Σ_y min(p(y)·a_b, q(y)), so lower ≤ α*;
+* a cut that is a union of bins is a cut, so upper = 1 + min over such cuts [Q − P^k] ≥ α*.
+
+The bins are equally wide in log₂(q/p) from 2⁻²⁴ to k. No finer distinction is needed above k, where the optimal level is the
+constant d ≤ k; below 2⁻²⁴ at most that much acceptance is at stake. Everything is a histogram, a scan over bins and a gather: the
+form for batches and for a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from otm._arrays import Array, by_rows, gather, histogram, namespace, quiet, total
+from otm.errors import InvalidParameter
+from otm.pmf import check_count
+from otm.problem import Problem
+
+_LOWEST_EXPONENT = -24.0
+_MOST_BINS = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cells:
+    """Tokens grouped by ratio: bin of each token `(..., V)`, masses `(..., bins)` by ascending ratio, target mass off supp p."""
+
+    index: Array
+    draft: Array
+    target: Array
+    undrafted: Array
+
+
+def bin_tokens(draft: Array, target: Array, bins: int, k: int) -> Cells:
+    """Group tokens into bins of log₂(q/p), equally wide on [−24, log₂ k]; whatever lies outside joins the end bins.
+
+    Target mass of tokens with p = 0 belongs to no bin. Cost: O(V), one logarithm per token.
+    """
+    xp = namespace(draft, target)
+    p, q = xp.astype(draft, xp.float64, copy=False), xp.astype(target, xp.float64, copy=False)
+    highest = max(1.0, math.log2(k))
+    with quiet():
+        place = xp.log2(q / p)
+    place -= _LOWEST_EXPONENT
+    place *= bins / (highest - _LOWEST_EXPONENT)
+    # 0/0 is NaN; such a token has no mass, any bin will do. An infinite place must not reach the integer conversion either.
+    place = xp.clip(xp.where(xp.isnan(place), 0.0, place), 0.0, float(bins - 1))
+    index = xp.astype(place, xp.int64)
+    dead = xp.where(p > 0, 0.0, q)
+    masses = [histogram(index, weights, bins) for weights in (p, q - dead)]
+    return Cells(index=index, draft=masses[0], target=masses[1], undrafted=total(dead))
+
+
+def check_bins(bins: object) -> int:
+    """Return the number of bins, or raise `InvalidParameter` unless it is an integer from 1 to 2^20."""
+    count = check_count(bins, name="bins")
+    if count > _MOST_BINS:
+        raise InvalidParameter(f"bins must be at most {_MOST_BINS:,}; got {count:,}. Use bins=None, which needs none.")
+    return count
+
+
+def bracket_ends(problem: Problem, bins: int) -> Array:
+    """Return `optimal_bracket`'s lower and upper ends stacked, `(2, ...)`."""
+    return by_rows(lambda p, q: _bracket(p, q, bins, problem.law.k), problem.draft, problem.target)
+
+
+def _bracket(draft: Array, target: Array, bins: int, k: int) -> Array:
+    xp = namespace(draft, target)
+    cells = bin_tokens(draft, target, bins, k)
+    levels, gain = _levels(cells, k)
+    p, q = xp.astype(draft, xp.float64, copy=False), xp.astype(target, xp.float64, copy=False)
+    lower = total(xp.minimum(p * gather(levels, cells.index), q))
+    return xp.stack([xp.clip(lower, 0.0, 1.0), 1.0 - xp.clip(gain, 0.0, 1.0)], axis=0)
+
+
+def _levels(cells: Cells, k: int) -> tuple[Array, Array]:
+    """Return a_b = clip(Q_b/P_b, c, d) `(..., bins)` and max_T [P(T)^k − Q(T)] over unions of bins, batched."""
+    xp, bins = namespace(cells.draft), int(cells.draft.shape[-1])
+    p, q = xp.flip(cells.draft, axis=-1), xp.flip(cells.target, axis=-1)  # highest ratios first
+    zero = xp.zeros_like(p[..., :1])
+    outside = xp.concat([zero, xp.cumulative_sum(p, axis=-1)], axis=-1)  # after 0, 1, ..., bins bins
+    above = xp.concat([zero, xp.cumulative_sum(q, axis=-1)], axis=-1)
+    with quiet():
+        contained = xp.exp(k * xp.log1p(-xp.clip(outside, 0.0, 1.0)))
+    # With every bin outside, T = ∅ holds nothing, whatever rounding left of 1 − C.
+    empty = xp.arange(bins + 1, device=outside.device) == bins
+    contained = xp.where(empty, 0.0, contained)
+    gains = contained + above + cells.undrafted[..., None]
+    cut = xp.argmax(gains, axis=-1)[..., None]
+    held = xp.take_along_axis(contained, cut, axis=-1)
+    with quiet():
+        ratio = xp.where(p > 0, q / p, xp.zeros_like(p))
+    c = _lowest_level(p, q, ratio, cut, held)
+    d = _highest_level(q, ratio, outside, above, cut, 1.0 - held)
+    # c ≤ d makes this one clip, but where P(Tᶜ) is 1e-300 rounding leaves nothing of d, which must not reach into T.
+    off = xp.arange(bins, device=outside.device) < cut
+    levels = xp.where(off, xp.minimum(ratio, xp.maximum(c, xp.clip(d, None, float(k)))), xp.maximum(ratio, c))
+    levels = xp.ones_like(levels) if k == 1 else levels
+    return xp.flip(levels, axis=-1), xp.max(gains, axis=-1) - 1.0
+
+
+def _lowest_level(p: Array, q: Array, ratio: Array, cut: Array, held: Array) -> Array:
+    """Solve Σ_T p·max(r, c) = P(T)^k, `(..., 1)`: lift the longest tail of bins that the spare mass lifts.
+
+    The position is found by counting, not by comparing slopes: a bin of mass 1e-300 has no accurate slope.
+    """
+    xp, bins = namespace(p), int(p.shape[-1])
+    place = xp.arange(bins, device=p.device)
+    tail_p = xp.flip(xp.cumulative_sum(xp.flip(p, axis=-1), axis=-1), axis=-1)  # of this bin and the lower ratios
+    tail_q = xp.flip(xp.cumulative_sum(xp.flip(q, axis=-1), axis=-1), axis=-1)
+    padded = xp.concat([tail_q, xp.zeros_like(tail_q[..., :1])], axis=-1)
+    spare = held - xp.take_along_axis(padded, cut, axis=-1)
+    too_much = (place >= cut) & (p > 0) & (ratio * tail_p - tail_q > spare)
+    first = xp.max(xp.where(too_much, place + 1, xp.zeros_like(place)), axis=-1, keepdims=True)
+    first = xp.minimum(xp.maximum(first, cut), xp.full_like(cut, bins - 1))
+    mass, rest = xp.take_along_axis(tail_p, first, axis=-1), xp.take_along_axis(tail_q, first, axis=-1)
+    with quiet():
+        lifted = (spare + rest) / mass
+    return xp.where((cut < bins) & (mass > 0), xp.clip(lifted, 0.0, None), xp.zeros_like(lifted))
+
+
+def _highest_level(q: Array, ratio: Array, outside: Array, above: Array, cut: Array, left: Array) -> Array:
+    """Solve Σ_{off T} p·min(r, d) = 1 − P(T)^k, `(..., 1)`: cut the longest head of bins that is needed."""
+    xp, bins = namespace(q), int(q.shape[-1])
+    place = xp.arange(bins, device=q.device)
+    spare = xp.take_along_axis(above, cut, axis=-1) - left
+    head_p, head_q = outside[..., 1:], above[..., 1:]
+    enough = (place < cut) & (ratio > 0) & (head_q - ratio * head_p <= spare)
+    last = xp.max(xp.where(enough, place, xp.zeros_like(place)), axis=-1, keepdims=True)
+    mass, head = xp.take_along_axis(head_p, last, axis=-1), xp.take_along_axis(head_q, last, axis=-1)
+    with quiet():
+        level = (head - spare) / mass
+    return xp.where((cut > 0) & (mass > 0), level, xp.full_like(level, xp.inf))

@@ -1,0 +1,113 @@
+"""The matching bounds: their order, their exact counterparts, and what each of them forgets."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otm
+from otm import IID, ListRace, MinHash, Problem, Race, WithoutReplacement
+from tests import strategies
+
+SLACK = 1e-11  # quadrature (2e-12) and rounding on both sides of an inequality
+
+
+@settings(max_examples=150)
+@given(pair=strategies.pairs(max_tokens=6), data=st.data())
+def test_the_order_of_the_race_and_its_bounds(pair: tuple[np.ndarray, np.ndarray], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(pair[0])))
+    problem = Problem(draft=pair[0], target=pair[1], law=WithoutReplacement(k))
+    chain = [
+        otm.optimal_acceptance(problem),
+        otm.acceptance(Race(), problem),
+        otm.bounds.poisson_representation_lower(problem),
+        otm.bounds.poisson_matching_lower(problem),
+        otm.bounds.list_matching_lower(problem),
+    ]
+    assert all(left >= right - SLACK for left, right in itertools.pairwise(chain)), chain
+    if k == 1:
+        assert chain[1] == pytest.approx(chain[2], abs=1e-13)
+        assert chain[3] == pytest.approx(chain[4], abs=1e-13)
+
+
+@settings(max_examples=150)
+@given(problem=strategies.iid_problems(max_tokens=6))
+def test_the_order_of_the_list_race_and_its_bound(problem: Problem) -> None:
+    chain = [
+        otm.optimal_acceptance(problem),
+        otm.acceptance(ListRace(), problem),
+        otm.acceptance(ListRace(), problem, by="rule"),
+        otm.bounds.list_matching_lower(problem),
+    ]
+    assert all(left >= right - SLACK for left, right in itertools.pairwise(chain)), chain
+
+
+@settings(max_examples=200)
+@given(pair=strategies.pairs(max_tokens=7))
+def test_one_draft_minhash_race_maximal(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    problem = Problem(draft=pair[0], target=pair[1], law=IID(1))
+    tv = otm.divergences.total_variation(draft=pair[0], target=pair[1])
+    darts, same, race, best = (
+        otm.acceptance(MinHash(), problem),
+        otm.acceptance(MinHash(), problem, by="rule"),
+        otm.acceptance(Race(), problem),
+        otm.acceptance(otm.Maximal(), problem),
+    )
+    assert same == pytest.approx((1 - tv) / (1 + tv), abs=1e-14)
+    assert same - SLACK <= darts <= race + SLACK
+    assert race <= best + SLACK
+    assert otm.bounds.poisson_matching_lower(problem) <= race + SLACK
+
+
+@settings(max_examples=100)
+@given(pair=strategies.pairs(max_tokens=6))
+def test_the_poisson_matching_lemma_is_half_of_one_minus_the_harmonic_distance(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    problem = Problem(draft=pair[0], target=pair[1], law=IID(1))
+    wanted = 0.5 * (1 - otm.divergences.harmonic_mean_distance(draft=pair[0], target=pair[1]))
+    assert otm.bounds.poisson_matching_lower(problem) == pytest.approx(wanted, abs=1e-14)
+    assert otm.bounds.poisson_matching_lower(problem) <= 0.5 + 1e-15
+
+
+def test_gold_row_8() -> None:
+    problem = Problem(draft=[0.5, 0.2, 0.15, 0.1, 0.05], target=[0.1, 0.3, 0.05, 0.25, 0.3], law=WithoutReplacement(1))
+    assert otm.bounds.poisson_matching_lower(problem) == pytest.approx(0.355119, abs=5e-7)
+    best = otm.optimal_acceptance_curve(problem, k=[1, 2, 3, 4])
+    np.testing.assert_allclose(best, [0.5, 0.813971, 0.945784, 1.0], atol=5e-7)
+
+
+def test_equal_distributions_show_what_the_lemma_forgets() -> None:
+    p = otm.examples.zipf(50)
+    for k in (1, 2, 3):
+        problem = Problem(draft=p, target=p, law=WithoutReplacement(k))
+        assert otm.acceptance(Race(), problem) == pytest.approx(1, abs=SLACK)
+        assert otm.bounds.poisson_representation_lower(problem) == pytest.approx(1, abs=SLACK)
+        assert otm.bounds.poisson_matching_lower(problem) == pytest.approx(1 - 0.5**k, abs=1e-13)
+        assert otm.bounds.list_matching_lower(problem) == pytest.approx(k / (k + 1), abs=1e-13)
+
+
+def test_batches_full_vocabulary_and_tiny_masses() -> None:
+    import torch
+
+    rng = np.random.default_rng(0)
+    p, q = otm.examples.dirichlet(128_256, rng=rng, rows=2), otm.examples.dirichlet(128_256, rng=rng, rows=2)
+    for bound in (otm.bounds.poisson_representation_lower, otm.bounds.poisson_matching_lower, otm.bounds.list_matching_lower):
+        rows = [bound(Problem(draft=a, target=b, law=WithoutReplacement(4))) for a, b in zip(p, q, strict=True)]
+        batch = bound(Problem(draft=torch.tensor(p), target=torch.tensor(q), law=WithoutReplacement(4)))
+        np.testing.assert_allclose(batch.numpy(), rows, rtol=0, atol=1e-12)
+        tiny = Problem(draft=[1e-300, 1.0], target=[1.0, 1e-300], law=WithoutReplacement(1))
+        assert 0 < bound(tiny) < 1e-299
+
+
+@pytest.mark.parametrize(
+    "bound", [otm.bounds.poisson_matching_lower, otm.bounds.poisson_representation_lower, otm.bounds.list_matching_lower]
+)
+def test_other_laws_are_refused(bound: object) -> None:
+    with pytest.raises(otm.errors.Unsupported, match=r"the problem has Greedy\(k=2\).*Use "):
+        bound(Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.Greedy(2)))  # type: ignore[operator]
+    if bound is not otm.bounds.list_matching_lower:
+        with pytest.raises(otm.errors.Unsupported, match=r"IID\(k=2\).*list_matching_lower"):
+            bound(Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2)))  # type: ignore[operator]

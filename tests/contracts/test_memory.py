@@ -1,0 +1,46 @@
+"""Batches are processed in chunks of rows: peak extra memory stays below four times the input."""
+
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import otm
+from otm import Problem
+
+ROWS, NUM_TOKENS = 48, 64_000
+
+CALLS: dict[str, Callable[[Problem], object]] = {
+    "optimal_acceptance": otm.optimal_acceptance,
+    "optimal_acceptance_curve": lambda p: otm.optimal_acceptance_curve(p, k=range(1, 9)),
+    "optimal_bracket": otm.bounds.optimal_bracket,
+    "KSeq": lambda p: otm.acceptance(otm.KSeq(), p),
+    "KSeq, gamma given": lambda p: otm.acceptance(otm.KSeq(8.0), p),
+    "RecursiveRejection": lambda p: otm.acceptance(otm.RecursiveRejection(), p),
+    "Naive": lambda p: otm.acceptance(otm.Naive(), p),
+    "NaiveTree": lambda p: otm.acceptance(otm.NaiveTree(), p),
+    "Maximal": lambda p: otm.acceptance(otm.Maximal(), p.with_law(otm.IID(1))),
+    "Race": lambda p: otm.acceptance(otm.Race(), p.with_law(otm.IID(1))),
+    "total_variation": lambda p: otm.divergences.total_variation(draft=p.draft, target=p.target),
+    "kl_divergence": lambda p: otm.divergences.kl_divergence(draft=p.draft, target=p.target),
+    "harmonic_mean_distance": lambda p: otm.divergences.harmonic_mean_distance(draft=p.draft, target=p.target),
+}
+
+
+@pytest.fixture(scope="module", params=["float32", "float64"])
+def problem(request: pytest.FixtureRequest) -> Problem:
+    logits = 3.0 * np.random.default_rng(0).standard_normal((ROWS, NUM_TOKENS), dtype=np.float32).astype(request.param)
+    return Problem(draft=otm.from_logits(logits), target=otm.from_logits(logits[::-1].copy()), law=otm.IID(8))
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_peak_extra_memory(problem: Problem, name: str) -> None:
+    given = problem.draft.nbytes + problem.target.nbytes
+    tracemalloc.start()
+    try:
+        CALLS[name](problem)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * given, f"{peak / given:.2f} times the input"

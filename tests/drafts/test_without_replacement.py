@@ -1,0 +1,355 @@
+"""Drafts without replacement: the quadrature against rational enumeration, exact integrals and closed forms."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+import otm
+from otm.drafts import successive_cut
+from otm.drafts.base import PAD
+from otm.drafts.successive_cut import successive_containment, successive_inclusion, trapezoid_step
+from otm.drafts.without_replacement import Remaining
+from tests import exact, strategies
+from tests.contracts.test_calibrated import FALSE_ALARM, SAMPLES, alarms, keys, which_row
+
+F = Fraction
+
+# The rule's proven error is 1e-15, the part below t₀ 1e-17, dropped nodes 1e-18 each; what remains is rounding: F is a convex
+# combination repeated V times (V + 1 units in the last place), weights and running sums add a few more, all relative to 1.
+ACCURACY = 1e-14
+
+
+def rounding_of(num_tokens: int) -> float:
+    return ACCURACY + 8 * num_tokens * 2.0**-53
+
+
+def successive_table(p: Sequence[Fraction], k: int) -> dict[frozenset[int], Fraction]:
+    """Law of the drafted set by drawing one token after the other, in rational arithmetic."""
+    support = [x for x, mass in enumerate(p) if mass > 0]
+    table: dict[frozenset[int], Fraction] = {}
+    for drafts in itertools.permutations(support, min(k, len(support))):
+        mass = F(1)
+        for i, x in enumerate(drafts):
+            mass *= p[x] / sum((p[y] for y in support if y not in drafts[:i]), F(0))
+        table[frozenset(drafts)] = table.get(frozenset(drafts), F(0)) + mass
+    return table
+
+
+def smallest_cut(p: Sequence[Fraction], q: Sequence[Fraction], k: int) -> Fraction:
+    """1 + min over all 2^V sets of Q − b."""
+    table = successive_table(p, k)
+    return 1 + min(
+        sum((q[y] for y in T), F(0)) - sum((mass for drafted, mass in table.items() if drafted <= set(T)), F(0))
+        for T in exact.subsets(len(p))
+    )
+
+
+class TestGoldRows:
+    def test_row_3(self) -> None:
+        target, draft = [0.777, 0.223], [0.937, 0.063]
+        assert smallest_cut([F(937, 1000), F(63, 1000)], [F(777, 1000), F(223, 1000)], 2) == 1
+        problem = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(2))
+        assert otm.optimal_acceptance(problem) == pytest.approx(1, abs=ACCURACY)
+        iid = otm.optimal_acceptance(problem.with_law(otm.IID(2)))
+        assert iid == pytest.approx(0.899031, abs=ACCURACY)
+
+    def test_row_4(self) -> None:
+        target = [F(37, 250), F(21, 500), F(149, 200), F(1, 20), F(3, 200)]
+        draft = [F(62, 125), F(17, 125), F(151, 1000), F(1, 125), F(209, 1000)]
+        value = F(4440878158613, 5062093092000)
+        assert smallest_cut(draft, target, 3) == value
+        problem = otm.Problem(draft=[float(x) for x in draft], target=[float(x) for x in target], law=otm.WithoutReplacement(3))
+        assert otm.optimal_acceptance(problem) == pytest.approx(float(value), abs=ACCURACY)
+        assert otm.optimum(problem).value == pytest.approx(float(value), abs=1e-9)
+
+    def test_row_8(self) -> None:
+        problem = otm.Problem(
+            draft=[0.5, 0.2, 0.15, 0.1, 0.05], target=[0.1, 0.3, 0.05, 0.25, 0.3], law=otm.WithoutReplacement(1)
+        )
+        values = otm.optimal_acceptance_curve(problem, k=[1, 2, 3, 4])
+        np.testing.assert_allclose(values, [0.5, 0.813971, 0.945784, 1.0], atol=5e-7)  # printed to six digits
+
+
+class TestAgainstEnumeration:
+    @given(pair=strategies.pairs(max_tokens=7), k=st.integers(1, 4))
+    def test_optimum_worst_set_containment_inclusion(self, pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+        draft, target = pair
+        k = min(k, len(draft))
+        p, q = exact.exact(draft), exact.exact(target)
+        problem = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(k))
+        value = float(smallest_cut(p, q, k))
+        assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=ACCURACY)
+        table = successive_table(p, k)
+        T = otm.optimal_cut(problem)
+        inside = {int(y) for y in np.flatnonzero(T)}
+        contained = float(sum((mass for drafted, mass in table.items() if drafted <= inside), F(0)))
+        assert successive_containment(problem.draft, T, k) == pytest.approx(contained, abs=ACCURACY)
+        assert 1 + problem.target[T].sum() - contained == pytest.approx(value, abs=ACCURACY)
+        included = successive_inclusion(problem.draft, k)
+        for x in range(len(draft)):
+            drafted = float(sum((mass for s, mass in table.items() if x in s), F(0)))
+            assert included[x] == pytest.approx(drafted, abs=ACCURACY), x
+
+    @given(pair=strategies.pairs(max_tokens=6))
+    def test_all_numbers_of_drafts_share_one_pass(self, pair: tuple[np.ndarray, np.ndarray]) -> None:
+        draft, target = pair
+        ks = list(range(1, len(draft) + 1))
+        problem = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(1))
+        curve = otm.optimal_acceptance_curve(problem, k=ks)
+        alone = [otm.optimal_acceptance(problem.with_law(otm.WithoutReplacement(k))) for k in ks]
+        np.testing.assert_allclose(curve, alone, atol=ACCURACY)
+        assert (np.diff(curve) >= -ACCURACY).all()
+        iid = otm.optimal_acceptance_curve(problem.with_law(otm.IID(1)), k=ks)
+        assert (curve >= np.asarray(iid) - ACCURACY).all()  # b without replacement ≤ b of i.i.d. drafts
+
+    @pytest.mark.parametrize("scale", [1e-12, 1e-30, 1e-100, 1e-300])
+    @pytest.mark.parametrize("k", [2, 3, 4])
+    def test_masses_far_apart(self, scale: float, k: int) -> None:
+        # Behind two heavy tokens the race among the tiny ones decides: nothing may be rounded away.
+        weights = np.array([0.7, 0.3, 5 * scale, 2 * scale, scale, 3 * scale, scale**1.01])
+        target = np.array([0.05, 0.02, 0.4, 0.1, 0.03, 0.2, 0.2])
+        problem = otm.Problem(draft=weights / weights.sum(), target=target, law=otm.WithoutReplacement(k))
+        value = smallest_cut(exact.exact(problem.draft), exact.exact(target), k)
+        assert otm.optimal_acceptance(problem) == pytest.approx(float(value), abs=ACCURACY)
+
+    def test_the_smallest_masses_that_a_float_can_hold(self) -> None:
+        smallest = 5e-324
+        problem = otm.Problem(
+            draft=[1.0, smallest, smallest, smallest], target=[0.1, 0.6, 0.2, 0.1], law=otm.WithoutReplacement(2)
+        )
+        # After token 0 each of the three others is as likely: α* = .1 + min(.6, 1/3) + .2 + .1.
+        assert otm.optimal_acceptance(problem) == pytest.approx(0.4 + 1 / 3, abs=ACCURACY)
+
+
+# --- exact integrals beyond what can be enumerated -----------------------------------------------------------------------------
+
+
+def escape_exactly(inside: Sequence[int], outside: int, k: int) -> float:
+    """1 − b for integer masses n_i in T and an integer rest c: ∫ c e^{−ct} Pr(N ≤ k − 1) dt with z = e^{−t} is a sum of c/(c + e).
+
+    Pr(N = j) is a polynomial in z with integer coefficients: adding mass n maps f_j to f_j z^n + f_{j−1}(1 − z^n). No quadrature.
+    """
+    counts: list[dict[int, int]] = [{0: 1}] + [{} for _ in range(k - 1)]
+    for n in inside:
+        updated: list[dict[int, int]] = []
+        for j in range(k):
+            here: dict[int, int] = {}
+            for e, coefficient in counts[j].items():
+                here[e + n] = here.get(e + n, 0) + coefficient
+            for e, coefficient in counts[j - 1].items() if j else ():
+                here[e] = here.get(e, 0) + coefficient
+                here[e + n] = here.get(e + n, 0) - coefficient
+            updated.append(here)
+        counts = updated
+    # Coefficients stay below C(V, k)·2^k < 1e20, so 80 digits leave 60 after all cancellation.
+    with mpmath.workdps(80):
+        terms = (mpmath.mpf(a) * outside / (outside + e) for f in counts for e, a in f.items())
+        return float(mpmath.fsum(terms))
+
+
+def integer_masses(kind: str) -> list[int]:
+    if kind == "spread over thirty digits":
+        return [10**30] * 3 + [10**18] * 8 + [10**6] * 6 + [1] * 7
+    if kind == "one token takes nearly all":
+        return [10**30] + list(range(1, 25)) + [7] * 10
+    return [int(n) for n in np.random.default_rng(3).integers(1, 21, size=120)]
+
+
+@pytest.mark.parametrize("kind", ["spread over thirty digits", "one token takes nearly all", "a hundred and twenty tokens"])
+@pytest.mark.parametrize("k", [2, 5, 8])
+def test_containment_equals_an_exact_integral(kind: str, k: int) -> None:
+    masses = integer_masses(kind)
+    total = sum(masses)
+    rng = np.random.default_rng(7)
+    draft = np.array([float(F(n, total)) for n in masses])
+    order = rng.permutation(len(masses))
+    for size in (k, len(masses) // 2, len(masses) - 1):
+        T = order[:size]
+        members = np.zeros(len(masses), dtype=bool)
+        members[T] = True
+        wanted = 1 - escape_exactly([masses[x] for x in T], total - sum(masses[x] for x in T), k)
+        # Masses are rounded once, which moves b by at most k units in the last place relative.
+        assert successive_containment(draft, members, k) == pytest.approx(wanted, abs=rounding_of(len(masses)))
+
+
+@pytest.mark.parametrize("kind", ["spread over thirty digits", "one token takes nearly all"])
+def test_inclusion_equals_an_exact_integral(kind: str) -> None:
+    masses = integer_masses(kind)
+    total, k = sum(masses), 6
+    included = successive_inclusion(np.array([float(F(n, total)) for n in masses]), k)
+    assert included.sum() == pytest.approx(k, abs=len(masses) * rounding_of(len(masses)))
+    for x in (0, 5, 20, len(masses) - 1):
+        wanted = escape_exactly(masses[:x] + masses[x + 1 :], masses[x], k)
+        assert included[x] == pytest.approx(wanted, abs=rounding_of(len(masses)))
+
+
+@pytest.mark.parametrize("k", [2, 8])
+def test_full_vocabulary_with_a_uniform_draft_has_a_closed_form(k: int) -> None:
+    """Equal masses make the drafts a simple random sample: b(T) = Π_i (m − i)/(V − i) for |T| = m."""
+    num_tokens = 128_256
+    target = otm.examples.dirichlet(num_tokens, rng=np.random.default_rng(0))
+    problem = otm.Problem(draft=otm.examples.uniform(num_tokens), target=target, law=otm.WithoutReplacement(k))
+    m = np.arange(num_tokens + 1, dtype=np.float64)
+    contained = np.prod([(np.maximum(m - i, 0)) / (num_tokens - i) for i in range(k)], axis=0)
+    cost = np.concatenate([[0.0], np.cumsum(np.sort(target))])
+    value = 1 + (cost - contained).min()
+    # V steps of one unit in the last place each, if they all erred the same way: 1.4e-11. The requirement is 1e-8.
+    assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=num_tokens * 2.0**-53)
+
+
+class TestQuadrature:
+    @pytest.mark.parametrize("k", [2, 8, 33])
+    def test_half_the_step_changes_nothing(self, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        problem = self.peaked(k)
+        value = otm.optimal_acceptance(problem)
+        monkeypatch.setattr(successive_cut, "trapezoid_step", lambda k: trapezoid_step(k) / 2)
+        assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=rounding_of(300))
+
+    def test_a_fixed_step_of_a_quarter_would_not_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Why the step depends on k: at k = 33 a step of 0.25 in log t errs by 5e-7 here, and by up to 3e-4 elsewhere."""
+        problem = self.peaked(33)
+        value = otm.optimal_acceptance(problem)
+        monkeypatch.setattr(successive_cut, "trapezoid_step", lambda k: 0.25)
+        assert abs(otm.optimal_acceptance(problem) - value) > 1e-7
+
+    def test_the_bound_is_respected_by_the_gamma_integral(self) -> None:
+        # Many tokens of vanishing mass make N Poisson and the integrand y^k e^{−y}/Γ(k) in log y, whose Fourier transform is a
+        # Gamma function: by Poisson summation the rule errs by at most 2|Γ(k + 2πi/h)|/Γ(k), up to far smaller terms.
+        for k in (2, 8, 32, 64):
+            h = trapezoid_step(k)
+            with mpmath.workdps(30):
+                error = 2 * abs(mpmath.gamma(mpmath.mpc(k, 2 * mpmath.pi / h))) / mpmath.gamma(k)
+            assert error < 1e-15, k
+
+    @staticmethod
+    def peaked(k: int) -> otm.Problem:
+        rng = np.random.default_rng(1)
+        return otm.Problem(
+            draft=otm.examples.dirichlet(300, rng=rng, concentration=0.3),
+            target=otm.examples.dirichlet(300, rng=rng, concentration=0.3),
+            law=otm.WithoutReplacement(k),
+        )
+
+
+class TestEdges:
+    def test_more_drafts_than_tokens_is_an_error_everywhere(self) -> None:
+        p, q = [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]
+        with pytest.raises(otm.errors.InvalidParameter, match=r"k ≤ V; got k = 4 with V = 3.*Pass k = 3"):
+            otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(4))
+        problem = otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(3))
+        with pytest.raises(otm.errors.InvalidParameter, match="k ≤ V"):
+            problem.with_law(otm.WithoutReplacement(4))
+        with pytest.raises(otm.errors.InvalidParameter, match="k ≤ V"):
+            otm.optimal_acceptance_curve(problem, k=[1, 4])
+
+    def test_a_support_smaller_than_k_is_drafted_whole_and_padded(self) -> None:
+        problem = otm.Problem(draft=[0.5, 0.0, 0.5, 0.0], target=[0.1, 0.2, 0.3, 0.4], law=otm.WithoutReplacement(3))
+        table = problem.law.enumerate(problem.draft)
+        assert table.tokens.tolist() == [[0, 2, PAD], [2, 0, PAD]]
+        assert table.mass.tolist() == [0.5, 0.5]
+        assert otm.optimal_acceptance(problem) == pytest.approx(0.4, abs=ACCURACY)
+        drafts = problem.law.draw(problem.draft, np.random.default_rng(0).random((50, 3)))
+        assert {tuple(row) for row in drafts.tolist()} == {(0, 2, PAD), (2, 0, PAD)}
+
+    def test_containment_is_exactly_zero_or_one_where_it_is(self) -> None:
+        p = np.array([0.3, 1e-300, 0.7 - 1e-300, 0.0])
+        mask = lambda *tokens: np.isin(np.arange(4), tokens)  # noqa: E731
+        assert successive_containment(p, mask(0, 1, 2), 2) == 1.0
+        assert successive_containment(p, mask(0, 2), 3) == 0.0
+        assert successive_containment(p, mask(0, 2), 2) == pytest.approx(1.0, abs=ACCURACY)
+        assert successive_containment(p, mask(3), 1) == 0.0
+        assert successive_containment(p, mask(), 2) == 0.0
+
+    def test_batches_are_row_by_row(self) -> None:
+        rng = np.random.default_rng(0)
+        drafts, targets = (
+            otm.examples.dirichlet(9, rng=rng, rows=30, concentration=0.1),
+            otm.examples.dirichlet(9, rng=rng, rows=30),
+        )
+        drafts[::3, :5] = 0.0
+        drafts = drafts / drafts.sum(axis=1, keepdims=True)
+        batch = otm.Problem(draft=drafts.reshape(5, 6, 9), target=targets.reshape(5, 6, 9), law=otm.WithoutReplacement(1))
+        values = otm.optimal_acceptance_curve(batch, k=[2, 5, 9])
+        assert values.shape == (3, 5, 6)
+        for row, (p, q) in enumerate(zip(drafts, targets, strict=True)):
+            alone = otm.optimal_acceptance_curve(otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(1)), k=[2, 5, 9])
+            np.testing.assert_allclose(values.reshape(3, 30)[:, row], alone, atol=ACCURACY)
+
+    @pytest.mark.long
+    def test_full_vocabulary_in_three_seconds(self) -> None:
+        rng = np.random.default_rng(0)
+        logits = 3 * rng.normal(size=128_256)
+        problem = otm.Problem(
+            draft=otm.from_logits(logits),
+            target=otm.from_logits(logits + rng.normal(size=128_256)),
+            law=otm.WithoutReplacement(8),
+        )
+        elapsed = []
+        for _ in range(3):
+            start = time.perf_counter()
+            otm.optimal_acceptance(problem)
+            elapsed.append(time.perf_counter() - start)
+        assert min(elapsed) < 3.0
+
+
+class TestSampling:
+    def test_the_race_has_the_law_of_successive_sampling(self) -> None:
+        """The first arrivals of exponential clocks, drawn here from scratch, follow the enumerated table."""
+        p = np.array([0.45, 0.05, 0.2, 0.3])
+        law = otm.WithoutReplacement(3)
+        arrivals = np.random.default_rng(0).exponential(size=(SAMPLES, 4)) / p
+        first = np.argsort(arrivals, axis=1)[:, :3]
+        table = law.enumerate(p)
+        order = np.argsort(keys(table.tokens, 4))
+        counts = np.bincount(which_row(first, table.tokens[order], 4), minlength=len(order))
+        assert not alarms(counts, table.mass[order], SAMPLES).any()
+
+    def test_draws_behind_a_token_that_takes_nearly_everything(self) -> None:
+        # 1 − p(0) is 0 in floating point; what is left must still be split 1 : 3.
+        p = np.array([1e-20, 1.0, 3e-20])
+        drafts = otm.WithoutReplacement(2).draw(p, np.random.default_rng(0).random((SAMPLES, 2)))
+        assert (drafts[:, 0] == 1).all()
+        hits = int((drafts[:, 1] == 0).sum())
+        assert binom.ppf(FALSE_ALARM / 2, SAMPLES, 0.25) <= hits <= binom.isf(FALSE_ALARM / 2, SAMPLES, 0.25)
+
+    @given(data=st.data())
+    def test_the_mass_left_keeps_its_digits(self, data: st.DataObject) -> None:
+        p = data.draw(strategies.distributions(data.draw(st.integers(1, 6))))
+        remaining = Remaining.of(p)
+        masses = [F(float(p[x])) for x in remaining.tokens]
+        taken = data.draw(st.lists(st.integers(0, remaining.size - 1), unique=True, max_size=remaining.size))
+        left = sum((m for i, m in enumerate(masses) if i not in taken), F(0))
+        found = remaining.mass(np.array([taken], dtype=np.int64).reshape(1, -1))[0]
+        # (k + 2) units in the last place and as many again for the running sums.
+        assert abs(F(float(found)) - left) <= left * F(2 * (len(p) + 2), 2**52)
+
+    def test_uniforms_at_both_ends_stay_inside(self) -> None:
+        p = np.array([0.0, 0.2, 0.0, 0.3, 0.5, 0.0])
+        ends = np.array([0.0, np.nextafter(1.0, 0.0)])
+        uniforms = np.array(list(itertools.product(ends, repeat=3)))
+        drafts = otm.WithoutReplacement(3).draw(p, uniforms)
+        assert all(sorted(row) == [1, 3, 4] for row in drafts.tolist())
+
+    def test_a_mutant_that_draws_with_replacement_order_is_noticed(self) -> None:
+        """i.i.d. draws made distinct by taking the most likely unused token instead: a wrong conditional law."""
+        p = np.array([0.45, 0.05, 0.2, 0.3])
+        law = otm.WithoutReplacement(2)
+        drafts = law.draw(p, np.random.default_rng(0).random((SAMPLES, 2)))
+        pair = np.random.default_rng(1).choice(4, size=(SAMPLES, 2), p=p)
+        runner_up = np.where(pair[:, 0] == 0, 3, 0)
+        mutant = np.column_stack([pair[:, 0], np.where(pair[:, 1] == pair[:, 0], runner_up, pair[:, 1])])
+        table = law.enumerate(p)
+        order = np.argsort(keys(table.tokens, 4))
+        for rows, wrong in ((drafts, False), (mutant, True)):
+            counts = np.bincount(which_row(rows, table.tokens[order], 4), minlength=len(order))
+            assert alarms(counts, table.mass[order], SAMPLES).any() == wrong

@@ -1,0 +1,207 @@
+"""The ceilings of lossy schemes: programs without structure, certificates, and the shape of the curves."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otm
+from otm import IID, Problem, WithoutReplacement
+from otm.divergences import divergence_term
+from otm.drafts.base import enumerate_drafts
+from otm.taut_string import upper_hull
+from otm.verifiers.base import members
+from tests import strategies
+
+CLOSED = 1e-11  # the certificates of the taut string, each a sum of O(V) terms of size at most 1 times O(1/√D)
+
+
+def program(problem: Problem, *constraints_of: object) -> float:
+    """Best acceptance over couplings of the enumerated drafts and an output law π with constraints on π: no cut, no order."""
+    table = enumerate_drafts(problem.law, problem.draft)
+    live = table.mass > 0
+    hits = members(table.tokens[live], problem.num_tokens).astype(float)
+    flow = cp.Variable(hits.shape, nonneg=True)
+    law = cp.Variable(problem.num_tokens, nonneg=True)
+    constraints = [cp.sum(flow, axis=1) <= table.mass[live], cp.sum(flow, axis=0) <= law, cp.sum(law) == 1]
+    constraints += [make(law) for make in constraints_of]  # type: ignore[operator]
+    precise = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+    return float(cp.Problem(cp.Maximize(cp.sum(cp.multiply(hits, flow))), constraints).solve(solver="CLARABEL", **precise))
+
+
+def random_problems(seed: int, count: int, *, max_tokens: int, zeros: bool = True) -> list[Problem]:
+    rng = np.random.default_rng(seed)
+    found = []
+    for trial in range(count):
+        V = int(rng.integers(2, max_tokens + 1))
+        p, q = rng.dirichlet(np.ones(V)), rng.dirichlet(np.ones(V))
+        if zeros and trial % 3 == 0:
+            q[rng.integers(V)] = 0.0
+            q /= q.sum()
+        if zeros and trial % 4 == 0:
+            p[rng.integers(V)] = 0.0
+            p /= p.sum()
+        law = [IID(1), IID(2), IID(3), WithoutReplacement(2)][trial % 4]
+        found.append(Problem(draft=p, target=q, law=law))
+    return found
+
+
+class TestTotalVariation:
+    def test_against_the_program(self) -> None:
+        rng = np.random.default_rng(0)
+        for number, problem in enumerate(random_problems(1, 16, max_tokens=4)):
+            if number % 5 == 0:
+                problem = problem.with_law(otm.Greedy(2))
+            distance = float(rng.random() * 0.3)
+            within = lambda law, q=problem.target, e=distance: cp.norm1(law - q) <= 2 * e  # noqa: E731
+            # 1e-7: the interior-point solver on a degenerate linear program.
+            assert otm.lossy.tv_frontier(problem, tv=distance) == pytest.approx(program(problem, within), abs=1e-7)
+
+    def test_ends_batches_and_parameters(self) -> None:
+        rng = np.random.default_rng(2)
+        problem = Problem(
+            draft=otm.examples.dirichlet(6, rng=rng, rows=3), target=otm.examples.dirichlet(6, rng=rng, rows=3), law=IID(2)
+        )
+        np.testing.assert_array_equal(otm.lossy.tv_frontier(problem, tv=0.0), otm.optimal_acceptance(problem))
+        np.testing.assert_array_equal(otm.lossy.tv_frontier(problem, tv=1.0), np.ones(3))
+        for bad in (-0.1, 1.1, float("nan")):
+            with pytest.raises(otm.errors.InvalidParameter, match="tv must lie in"):
+                otm.lossy.tv_frontier(problem, tv=bad)
+
+
+class TestKullbackLeibler:
+    def test_against_the_program_over_couplings(self) -> None:
+        rng = np.random.default_rng(3)
+        for problem in random_problems(4, 24, max_tokens=4):
+            budget = float(rng.choice([0.01, 0.1, 0.4]) * (0.5 + rng.random()))
+            live = problem.target > 0
+            q = problem.target[live]
+            within = lambda law, q=q, live=live, D=budget: float(q @ np.log(q)) - q @ cp.log(law[live]) <= D  # noqa: E731
+            found = otm.lossy.kl_frontier(problem, kl=budget)
+            assert found.value == pytest.approx(program(problem, within), abs=2e-7), (problem, budget)
+
+    @settings(max_examples=150)
+    @given(
+        pair=strategies.pairs(max_tokens=7),
+        k=st.integers(1, 6),
+        budget=st.one_of(st.just(0.0), st.floats(1e-9, 4.0), st.sampled_from([1e-15, 1e-12, 0.01, 0.3, 1.0])),
+    )
+    def test_the_certificates_meet_for_iid_drafts(self, pair: tuple[np.ndarray, np.ndarray], k: int, budget: float) -> None:
+        problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
+        found = otm.lossy.kl_frontier(problem, kl=budget)
+        assert -CLOSED <= found.upper - found.lower <= CLOSED
+        assert found.kl <= budget * (1 + 1e-9) + 1e-15
+        assert found.law.sum() == pytest.approx(1, abs=1e-14)
+        # The lower certificate is the acceptance of this very output law.
+        reached = otm.optimal_acceptance(Problem(draft=pair[0], target=found.law, law=IID(k)))
+        assert found.lower == pytest.approx(reached, abs=1e-14)
+
+    @settings(max_examples=60)
+    @given(pair=strategies.pairs(max_tokens=6), data=st.data(), budget=st.floats(0, 2))
+    def test_the_certificates_meet_without_replacement_too(
+        self, pair: tuple[np.ndarray, np.ndarray], data: st.DataObject, budget: float
+    ) -> None:
+        k = data.draw(st.integers(1, len(pair[0])))
+        found = otm.lossy.kl_frontier(Problem(draft=pair[0], target=pair[1], law=WithoutReplacement(k)), kl=budget)
+        assert -CLOSED <= found.upper - found.lower <= 1e-10
+
+    @settings(max_examples=60)
+    @given(pair=strategies.pairs(max_tokens=6), budget=st.floats(0, 3))
+    def test_one_draft_is_mentored_decoding(self, pair: tuple[np.ndarray, np.ndarray], budget: float) -> None:
+        problem = Problem(draft=pair[0], target=pair[1], law=IID(1))
+        value = otm.acceptance(otm.Mentored(budget), problem)
+        assert otm.lossy.kl_frontier(problem, kl=budget).value == pytest.approx(value, abs=1e-12)
+
+    def test_no_law_within_the_budget_does_better(self) -> None:
+        rng = np.random.default_rng(5)
+        for problem in random_problems(6, 12, max_tokens=6, zeros=False):
+            found = otm.lossy.kl_frontier(problem, kl=0.1)
+            best = 0.0
+            for law in np.concatenate([rng.dirichlet(np.ones(problem.num_tokens), size=200), found.law[None]]):
+                low, high = 0.0, 1.0  # as far towards this law as the budget allows
+                for _ in range(50):
+                    middle = 0.5 * (low + high)
+                    mixed = (1 - middle) * problem.target + middle * law
+                    low, high = (middle, high) if divergence_term(problem.target, mixed).sum() <= 0.1 else (low, middle)
+                mixed = (1 - low) * problem.target + low * law
+                best = max(best, otm.optimal_acceptance(Problem(draft=problem.draft, target=mixed, law=problem.law)))
+            assert best <= found.upper + CLOSED
+            assert best >= found.lower - 1e-9  # the search contains the optimum, so the test can fail on both sides
+
+    def test_the_curve_is_concave_increasing_and_ordered_in_k(self) -> None:
+        rng = np.random.default_rng(7)
+        p, q = otm.examples.dirichlet(30, rng=rng), otm.examples.dirichlet(30, rng=rng)
+        budgets = np.linspace(0, 0.6, 13)
+        curves = np.array(
+            [[otm.lossy.kl_frontier(Problem(draft=p, target=q, law=IID(k)), kl=D).value for D in budgets] for k in (1, 2, 4)]
+        )
+        assert ((np.diff(curves, axis=1) > 0) | (curves[:, :-1] > 1 - 1e-9)).all()
+        assert (np.diff(curves, n=2, axis=1) < 1e-12).all()
+        assert ((np.diff(curves, axis=0) > 0) | (curves[:-1] > 1 - 1e-9)).all()
+        np.testing.assert_allclose(
+            curves[:, 0], [otm.optimal_acceptance(Problem(draft=p, target=q, law=IID(k))) for k in (1, 2, 4)], atol=1e-13
+        )
+
+    def test_three_hundred_tokens_against_the_cone_program(self) -> None:
+        rng = np.random.default_rng(8)
+        p = otm.from_logits(2 * rng.normal(size=300))
+        q = otm.from_logits(np.log(p) + rng.normal(size=300), top_k=200)
+        for law in (IID(2), IID(4)):
+            problem = Problem(draft=p, target=q, law=law)
+            solved = otm.lossy.kl_frontier_program(problem, kl=0.05).problem().solve(solver="CLARABEL")
+            # 1e-6: the solver's default tolerance of 1e-8 on the gap, times a sensitivity of a few tens.
+            assert otm.lossy.kl_frontier(problem, kl=0.05).value == pytest.approx(solved, abs=1e-6)
+
+    def test_the_program_takes_further_constraints(self) -> None:
+        problem = Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=IID(2))
+        stated = otm.lossy.kl_frontier_program(problem, kl=0.2)
+        free = stated.problem().solve(solver="CLARABEL")
+        kept = stated.problem(stated.law[2] >= 0.55).solve(solver="CLARABEL")
+        assert otm.optimal_acceptance(problem) - 1e-7 <= kept < free - 1e-3
+
+    def test_full_vocabulary(self) -> None:
+        rng = np.random.default_rng(9)
+        p = otm.from_logits(3 * rng.normal(size=128_256))
+        q = otm.from_logits(np.log(p) + rng.normal(size=128_256))
+        for k in (1, 4):
+            found = otm.lossy.kl_frontier(Problem(draft=p, target=q, law=IID(k)), kl=0.05)
+            assert abs(found.upper - found.lower) <= 1e-10  # running sums over 128,256 tokens
+            assert found.kl == pytest.approx(0.05, rel=1e-9)
+
+    def test_refusals(self) -> None:
+        with pytest.raises(otm.errors.Unsupported, match=r"Greedy\(k=2\).*tv_frontier"):
+            otm.lossy.kl_frontier(Problem(draft=[0.5, 0.5], target=[0.4, 0.6], law=otm.Greedy(2)), kl=0.1)
+        with pytest.raises(otm.errors.InvalidParameter, match="kl must lie in"):
+            otm.lossy.kl_frontier(Problem(draft=[0.5, 0.5], target=[0.4, 0.6], law=IID(2)), kl=-1.0)
+        with pytest.raises(otm.errors.TooLarge, match=r"4,096 tokens; there are 5,000.*Call otm\.kl_frontier"):
+            otm.lossy.kl_frontier_program(
+                Problem(draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=IID(2)), kl=0.1
+            )
+        with pytest.raises(otm.errors.ShapeMismatch, match="leading axes"):
+            otm.lossy.kl_frontier(Problem(draft=[[0.5, 0.5]], target=[[0.4, 0.6]], law=IID(2)), kl=0.1)
+
+
+class TestPieces:
+    @settings(max_examples=100)
+    @given(steps=st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 1)), min_size=1, max_size=12))
+    def test_the_hull_is_the_least_concave_majorant(self, steps: list[tuple[float, float]]) -> None:
+        q, b = (np.array(column) for column in zip(*steps, strict=True))
+        width, rise, block_of = upper_hull(q, b)
+        assert (np.diff(rise / width) < 1e-12).all()
+        x, y = np.concatenate([[0], np.cumsum(q)]), np.concatenate([[0], np.cumsum(b)])
+        hull = np.interp(x, np.concatenate([[0], np.cumsum(width)]), np.concatenate([[0], np.cumsum(rise)]))
+        chords = np.array(
+            [
+                max(
+                    y[i] + (y[j] - y[i]) * (x[m] - x[i]) / (x[j] - x[i]) if j > i else y[m]
+                    for i in range(m + 1)
+                    for j in range(m, len(x))
+                )
+                for m in range(len(x))
+            ]
+        )
+        np.testing.assert_allclose(hull, chords, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(np.bincount(block_of, weights=q), width, atol=1e-12)

@@ -1,0 +1,110 @@
+"""Certificates: rational brackets around the truth, whatever flow and cut are proposed."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otm
+from otm.drafts.base import collapse, enumerate_drafts
+from otm.transport import lp
+from otm.transport.certify import certify, exact_masses
+from tests import exact, strategies
+
+
+def brute_force(problem: otm.Problem) -> Fraction:
+    return exact.optimum_iid(exact.exact(problem.draft), exact.exact(problem.target), problem.law.k)
+
+
+@settings(max_examples=60)
+@given(strategies.iid_problems(max_tokens=4, max_k=3), st.sampled_from(["sets", "sequences"]))
+def test_the_rational_certificates_bracket_the_brute_force(problem: otm.Problem, method: str) -> None:
+    lower, upper = otm.transport.certify_exactly(problem, otm.optimum(problem, method=method))  # type: ignore[arg-type]
+    value = brute_force(problem)
+    assert isinstance(lower, Fraction)
+    assert isinstance(upper, Fraction)
+    assert lower <= value <= upper  # no tolerance: both sides are rational
+    assert upper - lower <= Fraction(1, 10**9)
+    assert abs(lower - value) <= Fraction(1, 10**9)
+    assert abs(upper - value) <= Fraction(1, 10**9)
+
+
+@settings(max_examples=60)
+@given(strategies.iid_problems(max_tokens=4, max_k=2), st.data())
+def test_no_proposal_however_wrong_is_certified_beyond_the_truth(problem: otm.Problem, data: st.DataObject) -> None:
+    """Random flows (negative, too large, on edges outside the set) and random cuts still bracket α*."""
+    draft, target = exact_masses(problem.draft), exact_masses(problem.target)
+    sets = collapse(enumerate_drafts(problem.law, draft))
+    edges = data.draw(
+        st.lists(
+            st.tuples(
+                st.integers(0, len(sets.mass) - 1),
+                st.integers(0, problem.num_tokens - 1),
+                st.fractions(min_value=-1, max_value=2, max_denominator=100),
+            ),
+            max_size=12,
+        )
+    )
+    rows = np.array([e[0] for e in edges], dtype=np.int64)
+    columns = np.array([e[1] for e in edges], dtype=np.int64)
+    flow = np.array([e[2] for e in edges] + [None], dtype=object)[:-1]
+    cut = np.array(data.draw(st.lists(st.booleans(), min_size=problem.num_tokens, max_size=problem.num_tokens)))
+    checked = certify(sets, target, rows, columns, flow, cut)
+    value = brute_force(problem)
+    assert checked.lower <= value <= checked.upper
+    # The repaired flow is itself feasible: that is what makes its sum a bound.
+    assert all(x >= 0 for x in checked.flow)
+    for row in set(rows.tolist()):
+        assert sum(x for x, r in zip(checked.flow, rows, strict=True) if r == row) <= sets.mass[row]
+    for column in set(columns.tolist()):
+        assert sum(x for x, c in zip(checked.flow, columns, strict=True) if c == column) <= target[column]
+    # In floating point the same proposal is certified to the same numbers, moved outward.
+    floats = collapse(enumerate_drafts(problem.law, problem.draft))
+    rounded = certify(floats, problem.target, rows, columns, flow.astype(float), cut)
+    assert rounded.lower <= float(checked.lower) + 1e-14
+    assert rounded.upper >= min(1.0, float(checked.upper)) - 1e-14
+
+
+def test_the_doubled_flow_is_scaled_back() -> None:
+    problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.IID(2))
+    solved = otm.optimum(problem)
+    doubled = dataclasses.replace(solved, flow=sp.csr_array(solved.flow * 2.0))
+    lower, upper = otm.transport.certify_exactly(problem, doubled)
+    assert lower <= brute_force(problem) <= upper
+
+
+def test_a_wrong_cut_is_seen_in_the_upper_certificate() -> None:
+    problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    solved = dataclasses.replace(otm.optimum(problem), cut=np.array([False, True]))
+    assert otm.transport.certify_exactly(problem, solved) == (Fraction(15, 16), 1 + Fraction(1, 2) - Fraction(1, 16))
+
+
+def test_a_solver_that_returns_nothing_is_a_failure_and_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def idle(drafts, sets, target):
+        nothing = np.zeros(0, dtype=np.int64)
+        return nothing, nothing, np.zeros(0), np.zeros(len(target), dtype=bool)
+
+    monkeypatch.setattr(lp, "_propose_by_sets", idle)
+    problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    with pytest.raises(otm.errors.SolverFailure, match=r"agree within 1e-09.*otm\.optimal_acceptance"):
+        otm.optimum(problem)
+
+
+def test_an_infeasible_program_is_a_failure_and_not_a_plan() -> None:
+    program = lp._Program(
+        cost=np.zeros(1), matrix=sp.csc_array(np.ones((1, 1))), lower=np.array([-np.inf]), upper=np.array([-1.0])
+    )
+    with pytest.raises(otm.errors.SolverFailure, match=r"Infeasible.*otm\.optimal_acceptance"):
+        lp._solve(program)
+
+
+def test_masses_are_normalised_exactly() -> None:
+    masses = exact_masses(np.array([0.1, 0.2, 0.7]))
+    assert sum(masses, Fraction(0)) == 1
+    assert masses[0] * Fraction(0.2) == masses[1] * Fraction(0.1)

@@ -1,0 +1,150 @@
+"""The cost-aware chooser against every tree of at most six vertices, and Leviathan's chain formulas against sums and scans."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otm
+from otm.trees.chain import chain_expected_tokens, chain_speedup, optimal_chain_length
+from otm.trees.cost import choose_tree, target_seconds_at
+from otm.trees.optimal import tree_acceptance
+from otm.trees.shape import TreeShape
+from tests.tolerance import UNIT_ROUNDOFF
+from tests.trees.test_optimal import by_vector, forests, height, value, vectors
+
+MEASURED = {0: 0.020, 1: 0.0201, 4: 0.021, 16: 0.024, 64: 0.048}
+
+
+@settings(max_examples=40)
+@given(vectors(is_sorted=True), st.sampled_from([0.0, 1e-4, 0.002, 0.02]), st.sampled_from([0.0, 0.0005, 0.004]))
+def test_no_tree_is_faster(acceptance: np.ndarray, draft_seconds: float, per_node: float) -> None:
+    seconds = [0.02 + per_node * n for n in range(7)]
+    best = 1 / seconds[0]
+    for n in range(1, 7):
+        for forest in forests(n):
+            rate = (1 + value(forest, by_vector(acceptance))) / (height(forest) * draft_seconds + seconds[n])
+            best = max(best, rate)
+    choice = choose_tree(acceptance, draft_seconds=draft_seconds, target_seconds=lambda n: seconds[n], max_nodes=6)
+    assert choice.tokens_per_second == pytest.approx(best, rel=1e-12)
+    # What it promises is what its tree costs and yields.
+    tree = choice.tree.shape
+    assert choice.seconds == pytest.approx(tree.depth * draft_seconds + seconds[choice.budget], rel=1e-14)
+    assert choice.tree.expected_tokens == pytest.approx(tree_acceptance(acceptance, shape=tree).expected_tokens, rel=1e-13)
+    assert choice.budget >= tree.num_nodes
+    assert choice.speedup == pytest.approx(choice.tokens_per_second * seconds[0])
+    assert choice.speedup >= 1
+
+
+def test_drafting_that_does_not_pay_is_not_chosen() -> None:
+    choice = choose_tree([0.3], draft_seconds=0.01, target_seconds=MEASURED, max_nodes=8)
+    assert (choice.tree.num_nodes, choice.budget, choice.speedup) == (0, 0, 1.0)
+    assert choose_tree([0.9], draft_seconds=0.01, target_seconds=MEASURED, max_nodes=0).speedup == 1.0
+
+
+def test_ignoring_the_depth_would_choose_worse() -> None:
+    # The mutant: the optimal tree of the best budget, without regard to its depth, when drafting is slow.
+    acceptance, draft = [0.5, 0.3, 0.1], 0.008
+    choice = choose_tree(acceptance, draft_seconds=draft, target_seconds=MEASURED, max_nodes=64)
+    from otm.trees.optimal import optimal_tree
+
+    careless = max(
+        optimal_tree(acceptance, num_nodes=n).expected_tokens
+        / (optimal_tree(acceptance, num_nodes=n).shape.depth * draft + target_seconds_at(MEASURED, num_nodes=[n])[0])
+        for n in range(65)
+    )
+    assert choice.tokens_per_second > careless * 1.02
+
+
+def test_limits_and_budgets_are_kept() -> None:
+    acceptance = [0.6, 0.25, 0.1]
+    arguments = {"draft_seconds": 1e-4, "target_seconds": MEASURED, "max_nodes": 64}
+    assert choose_tree(acceptance, **arguments, max_depth=2).tree.shape.depth <= 2
+    assert choose_tree(acceptance, **arguments, max_width=1).tree.shape.width == 1
+    chosen = choose_tree(acceptance, **arguments, budgets=[8, 16, 32, 100])
+    assert chosen.budget in (8, 16, 32)
+    every = choose_tree(acceptance, **arguments)
+    assert every.tokens_per_second >= chosen.tokens_per_second
+    function = choose_tree(lambda path: [*acceptance, *[0.0] * 64][path[-1]], **arguments, order=0)
+    assert function.tokens_per_second == pytest.approx(every.tokens_per_second, rel=1e-12)
+    # A chain of one rank is accepted as far as it goes; the engine pads the rest of the budget.
+    padded = choose_tree([1.0], draft_seconds=0.0, target_seconds=MEASURED, max_nodes=16, max_depth=3, budgets=[16])
+    assert (padded.tree.shape, padded.budget, padded.seconds) == (TreeShape.chain(3), 16, 0.024)
+
+
+def test_measurements_are_interpolated_and_never_extrapolated() -> None:
+    np.testing.assert_allclose(target_seconds_at(MEASURED, num_nodes=[0, 10, 64]), [0.020, 0.0225, 0.048], rtol=1e-15)
+    np.testing.assert_allclose(target_seconds_at(lambda n: 1.0 + n, num_nodes=[0, 3]), [1, 4])
+    for bad in ({1: 0.02, 64: 0.03}, {0: 0.02, 8: 0.03}, {}, {0: -1.0, 64: 1.0}, {0: math.nan, 64: 1.0}, {0.5: 1.0}):
+        with pytest.raises(otm.errors.InvalidParameter):
+            choose_tree([0.5], draft_seconds=0.001, target_seconds=bad, max_nodes=64)
+    for seconds in (-0.1, math.nan, math.inf, "1"):
+        with pytest.raises(otm.errors.InvalidParameter, match="draft_seconds"):
+            choose_tree([0.5], draft_seconds=seconds, target_seconds=MEASURED, max_nodes=4)
+        with pytest.raises(otm.errors.InvalidParameter, match="target_seconds"):
+            choose_tree([0.5], draft_seconds=0.1, target_seconds=lambda n, s=seconds: s, max_nodes=4)
+
+
+class TestChain:
+    @given(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0, 1 - 2.0**-53, 1 - 1e-9, 1e-300])), st.integers(0, 40))
+    def test_expected_tokens_are_a_geometric_sum(self, acceptance: float, length: int) -> None:
+        wanted = (
+            sum(Fraction(acceptance) ** i for i in range(length + 1)) if acceptance > 1e-9 else 1 + acceptance * (length > 0)
+        )
+        # log, product, expm1, quotient: (γ + 1)·|log a| ≥ the relative condition, so 4 + 2 roundings.
+        assert chain_expected_tokens(acceptance, length=length) == pytest.approx(float(wanted), rel=16 * UNIT_ROUNDOFF)
+
+    def test_it_is_the_chain_as_a_tree(self) -> None:
+        tree = tree_acceptance([0.7], shape=TreeShape.chain(6))
+        assert chain_expected_tokens(0.7, length=6) == pytest.approx(tree.expected_tokens, rel=1e-14)
+        assert chain_speedup(0.7, length=6, cost_ratio=0.1) == pytest.approx(tree.expected_tokens / 1.6, rel=1e-14)
+
+    @given(st.floats(0, 1), st.floats(0, 1.2))
+    def test_the_optimal_length_by_scanning(self, acceptance: float, ratio: float) -> None:
+        found = optimal_chain_length(acceptance, cost_ratio=ratio, max_length=60)
+        scan = [chain_speedup(acceptance, length=n, cost_ratio=ratio) for n in range(61)]
+        assert scan[found] >= max(scan) * (1 - 1e-12)
+
+    def test_known_choices(self) -> None:
+        assert optimal_chain_length(0.5, cost_ratio=0.5) == 0  # a ≤ c: no draft pays
+        assert optimal_chain_length(0.5, cost_ratio=0.49) == 1
+        assert optimal_chain_length(1.0, cost_ratio=0.1, max_length=33) == 33
+        assert optimal_chain_length(0.3, cost_ratio=0.0, max_length=5) == 5
+
+    def test_agrees_with_the_tree_chooser(self) -> None:
+        choice = choose_tree([0.8], draft_seconds=0.001, target_seconds=lambda n: 0.02, max_nodes=50)
+        length = optimal_chain_length(0.8, cost_ratio=0.05)
+        assert choice.tree.shape == TreeShape.chain(length)
+        assert choice.speedup == pytest.approx(chain_speedup(0.8, length=length, cost_ratio=0.05), rel=1e-13)
+
+    def test_bad_arguments(self) -> None:
+        for call in (
+            lambda: chain_expected_tokens(1.1, length=1),
+            lambda: chain_expected_tokens(0.5, length=-1),
+            lambda: chain_speedup(0.5, length=1, cost_ratio=-0.1),
+            lambda: chain_speedup(0.5, length=0, cost_ratio=math.inf),
+            lambda: optimal_chain_length(math.nan, cost_ratio=0.1),
+            lambda: optimal_chain_length(0.5, cost_ratio=0.1, max_length=2.5),
+        ):
+            with pytest.raises(otm.errors.InvalidParameter):
+                call()
+
+
+def test_sizes_are_checked_before_memory_is_taken() -> None:
+    with pytest.raises(otm.errors.TooLarge, match="budgets"):
+        choose_tree([0.5], draft_seconds=0.1, target_seconds=lambda n: 1.0, max_nodes=10**9)
+    with pytest.raises(otm.errors.TooLarge, match="vertices"):
+        TreeShape.specinfer(10**10)
+    with pytest.raises(otm.errors.TooLarge, match="ranks"):
+        otm.trees.rank_counts([0], [10**12])
+    with pytest.raises(otm.errors.TooLarge, match=r"V\^1000001"):
+        otm.sequence.markov_pair(2, order=10**6, rng=np.random.default_rng(0))
+    with pytest.raises(otm.errors.TooLarge, match=r"V\^1000000"):
+        otm.sequence.sequence_law(otm.sequence.ZerothOrder([0.5, 0.5]), [], 10**6)
+    with pytest.raises(otm.errors.InvalidParameter, match="Explore fewer"):
+        otm.trees.even_spread([5e-324], num_explored=1)

@@ -1,0 +1,351 @@
+"""Files from elsewhere: what is written reads back, and what is hostile, damaged or of another convention is refused."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import otm
+from otm.trees import interchange
+from otm.trees import positions as position_acceptance
+from otm.trees.interchange import (
+    acceptance_from_sequoia,
+    acceptance_from_sequoia_static,
+    acceptance_to_sequoia,
+    sequoia_growmap,
+    shape_from_successors,
+    tree_from_json,
+    tree_to_json,
+)
+from otm.trees.optimal import optimal_tree
+from otm.trees.positions import (
+    PositionAcceptance,
+    chain_acceptance,
+    positions_from_conditional,
+    positions_from_csv,
+    positions_from_histogram,
+    positions_from_log,
+    positions_from_metrics,
+    positions_to_csv,
+)
+from otm.trees.shape import TreeShape, level_order
+from otm.trees.vector import check_acceptance
+from tests.trees.test_optimal import vectors
+from tests.trees.test_shape import shapes
+
+HEAD = '{"format": "otm.draft-tree", "version": 1, '
+
+
+@given(vectors(is_sorted=False), shapes())
+def test_json_reads_back_exactly(acceptance: np.ndarray, shape: TreeShape) -> None:
+    record = tree_from_json(tree_to_json(acceptance=acceptance, shape=shape))
+    assert record.acceptance.tolist() == check_acceptance(acceptance).tolist()
+    assert record.shape == shape
+
+
+def test_either_part_may_be_missing() -> None:
+    assert tree_from_json(tree_to_json(shape=TreeShape([]))).shape == TreeShape([])
+    assert tree_from_json(tree_to_json(acceptance=[0.5])).shape is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("{", id="truncated"),
+        pytest.param("[" * 100_000, id="nested"),
+        pytest.param('{"a":' * 100_000, id="nested objects"),
+        pytest.param("[]", id="not an object"),
+        pytest.param("{}", id="no format"),
+        pytest.param('{"format": "other", "version": 1}', id="another format"),
+        pytest.param('{"format": "otm.draft-tree", "version": 2}', id="a later version"),
+        pytest.param('{"format": "otm.draft-tree", "version": true}', id="version true"),
+        pytest.param('{"format": "otm.draft-tree", "version": 1.0}', id="version 1.0"),
+        pytest.param(HEAD + '"extra": 1}', id="unknown key"),
+        pytest.param(HEAD + '"parents": [0], "parents": [0, 1]}', id="duplicate key"),
+        pytest.param(HEAD + '"parents": [1]}', id="its own parent"),
+        pytest.param(HEAD + '"parents": [2, 1]}', id="a cycle"),
+        pytest.param(HEAD + '"parents": [0, -1]}', id="negative parent"),
+        pytest.param(HEAD + '"parents": [0, true]}', id="boolean parent"),
+        pytest.param(HEAD + '"parents": [0.0]}', id="float parent"),
+        pytest.param(HEAD + '"parents": ["0"]}', id="text parent"),
+        pytest.param(HEAD + '"parents": [[0]]}', id="nested parents"),
+        pytest.param(HEAD + '"parents": {"0": 0}}', id="object of parents"),
+        pytest.param(HEAD + '"parents": null}', id="null"),
+        pytest.param(HEAD + f'"parents": [{2**70}]}}', id="64 bits are not enough"),
+        pytest.param(HEAD + f'"parents": [{"9" * 5000}]}}', id="thousands of digits"),
+        pytest.param(HEAD + '"acceptance": [NaN]}', id="NaN"),
+        pytest.param(HEAD + '"acceptance": [Infinity]}', id="Infinity"),
+        pytest.param(HEAD + '"acceptance": [1e999]}', id="overflows"),
+        pytest.param(HEAD + f'"acceptance": [{"9" * 400}]}}', id="a huge integer"),
+        pytest.param(HEAD + '"acceptance": [-0.5]}', id="negative"),
+        pytest.param(HEAD + '"acceptance": [0.7, 0.7]}', id="sums above 1"),
+        pytest.param(HEAD + '"acceptance": []}', id="no rank"),
+        pytest.param(HEAD + '"acceptance": [true]}', id="boolean acceptance"),
+        pytest.param(HEAD + '"acceptance": 0.5}', id="a scalar"),
+    ],
+)
+def test_hostile_documents_are_refused(text: str) -> None:
+    with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
+        tree_from_json(text)
+
+
+def test_size_and_type_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match="must be text"):
+        tree_from_json(tree_to_json().encode())
+    monkeypatch.setattr(interchange, "MAX_TEXT", 10)
+    with pytest.raises(otm.errors.TooLarge):
+        tree_from_json(tree_to_json())
+    monkeypatch.setattr(position_acceptance, "MAX_TEXT", 10)
+    for reader in (positions_from_log, positions_from_csv, positions_from_metrics):
+        with pytest.raises(otm.errors.TooLarge):
+            reader("x" * 11)
+        with pytest.raises(otm.errors.InvalidParameter):
+            reader(b"x")
+
+
+def test_nothing_is_unpickled() -> None:
+    for module in (interchange, position_acceptance):
+        imported = {
+            name.name.split(".")[0]
+            for node in ast.walk(ast.parse(inspect.getsource(module)))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
+        }
+        assert imported <= {
+            "__future__",
+            "collections",
+            "csv",
+            "dataclasses",
+            "io",
+            "json",
+            "math",
+            "numpy",
+            "otm",
+            "re",
+            "typing",
+        }
+
+
+class TestSequoia:
+    measured = np.array([0.0, 0.62, 0.2, 0.08, 0.1], dtype=np.float32)  # 0, A(1..3), rejected: as test_accept.py saves it
+
+    def test_the_measured_layout(self) -> None:
+        acceptance = acceptance_from_sequoia(self.measured)
+        np.testing.assert_allclose(acceptance, [0.62, 0.2, 0.08], rtol=2e-7)
+        np.testing.assert_allclose(acceptance_to_sequoia(acceptance), self.measured, atol=1e-7)
+        # Sequoia's tree_search.py drops the last entry and calls p[i] the acceptance of the i-th child, i ≥ 1.
+        np.testing.assert_allclose(acceptance_to_sequoia(acceptance)[:-1][1:], acceptance, rtol=1e-15)
+
+    def test_the_static_layout_lacks_the_rejected_mass(self) -> None:
+        static = self.measured[:-1]
+        with pytest.raises(otm.errors.InvalidDistribution, match=r"fast_test\.py.*acceptance_from_sequoia_static"):
+            acceptance_from_sequoia(static)
+        np.testing.assert_allclose(acceptance_from_sequoia_static(static), [0.62, 0.2, 0.08], rtol=1e-6)
+
+    @pytest.mark.parametrize(
+        "bad", [[], [0.0], [0.5, 0.5, 0.0], [[0.0, 0.5, 0.5]], [0.0, math.nan, 1.0], [0.0, -0.5, 1.5]], ids=repr
+    )
+    def test_other_arrays_are_refused(self, bad: object) -> None:
+        for reader in (acceptance_from_sequoia, acceptance_from_sequoia_static):
+            with pytest.raises(otm.errors.InvalidDistribution):
+                reader(bad)
+
+    @given(vectors(is_sorted=False))
+    def test_vectors_read_back(self, acceptance: np.ndarray) -> None:
+        np.testing.assert_allclose(acceptance_from_sequoia(acceptance_to_sequoia(acceptance)), acceptance, atol=1e-15)
+
+    @given(shapes())
+    def test_grow_maps(self, shape: TreeShape) -> None:
+        growmap = sequoia_growmap(shape)
+        tree = level_order(shape)
+        assert shape_from_successors(growmap["Successors"]) == tree
+        assert growmap["size"] == shape.num_nodes + 1
+        assert growmap["depth"] == tree.levels.tolist()
+        assert sorted(v for level in growmap["roots"] for v in level) == list(range(shape.num_nodes + 1))
+        assert [[len(growmap["Successors"][v]) for v in level] for level in growmap["roots"]] == growmap["branches"]
+        for vertex in range(shape.num_nodes + 1):
+            above, here = {vertex}, vertex
+            while here:
+                here = int(tree.parents[here - 1])
+                above.add(here)
+            assert {i for i, seen in enumerate(growmap["mask"][vertex]) if seen} == above
+        json.dumps(growmap)  # plain lists and integers
+
+    @pytest.mark.parametrize(
+        "successors",
+        [[], [[1]], [[1], [1]], [[], [2], [1]], [[1, 1], []], [[0]], [[2], []], [[1, 2], [], [1]], [[True], []], [[1.0], []]],
+        ids=repr,
+    )
+    def test_what_is_no_tree_is_refused(self, successors: list[list[int]]) -> None:
+        with pytest.raises(otm.errors.InvalidParameter):
+            shape_from_successors(successors)
+
+
+class TestPositions:
+    """Every engine's report of one run: of ten verifications two accept no draft, two accept one, six accept two."""
+
+    survival = (0.8, 0.6)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "position,acceptance_rate\n0,0.8\n1,0.6\n",
+            "Position,Survival\r\n1,0.8\r\n2,0.6\r\n",
+            'run,position,rate\n"a, b",1,0.6\n"a, b",0,0.8\n',
+            "position,accepted,drafts\n0,8,10\n1,6,10\n",
+            "dataset,acceptance_rate_pos_0,acceptance_rate_pos_1,num_drafts\nmt_bench,0.8,0.6,10\n",
+            "dataset,variant,pos_0,pos_1,pos_2\nmt_bench,tpu,0.8,0.6,\n",
+        ],
+    )
+    def test_csv(self, text: str) -> None:
+        (chain,) = positions_from_csv(text)
+        assert chain.survival.tolist() == list(self.survival)
+
+    def test_engines_agree(self) -> None:
+        vllm = (
+            "INFO metrics.py: SpecDecoding metrics: Mean acceptance length: 2.40, Accepted throughput: 9.8 tokens/s, Accepted: 14 "
+            "tokens, Drafted: 20 tokens, Per-position acceptance rate: 0.800, 0.600, Avg Draft acceptance rate: 70.0%\nother\n"
+        )
+        llama = "slot print_timing: id 0 | draft acceptance = 0.70000 ( 14 accepted / 20 generated), mean len = 2.40\n"
+        llama += "slot print_timing: id 0 |      acc per pos = (0.800, 0.600)\n"
+        page = "\n".join(
+            f"{engine}:spec_decode_num_drafts_total{labels} {count}"
+            for engine, labels, count in (
+                ("vllm", '{engine="0",model_name="m"}', 4.0),
+                ("vllm", '{engine="1",model_name="m"}', 6.0),
+            )
+        )
+        page += (
+            "\n# HELP vllm:spec_decode_num_accepted_tokens_per_pos_total x\nvllm:spec_decode_num_accepted_tokens_total{} 14.0"
+        )
+        for i, counts in enumerate([(4, 4), (2, 4)]):
+            for engine, count in enumerate(counts):
+                page += f'\nvllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="{engine}",position="{i}"}} {count}.0'
+        other = page.replace("vllm:", "llamacpp:")
+        reports = [
+            *positions_from_log(vllm + llama),
+            positions_from_metrics(page),
+            positions_from_metrics(other),
+            positions_from_histogram([2, 2, 6]),
+            positions_from_conditional([0.8, 0.75]),
+        ]
+        assert len(reports) == 6
+        for chain in reports:
+            np.testing.assert_allclose(chain.survival, self.survival, rtol=1e-15)
+
+    def test_what_it_means(self) -> None:
+        chain = PositionAcceptance(self.survival)
+        assert chain.expected_tokens == pytest.approx(1 + 14 / 10)  # ten verifications, fourteen accepted drafts
+        np.testing.assert_allclose(chain.conditional, [8 / 10, 6 / 8])
+        np.testing.assert_allclose(chain.accepted_law, [0.2, 0.2, 0.6])
+        assert chain.rate == pytest.approx(14 / 18)  # eighteen drafts were reached
+        tree = optimal_tree(chain_acceptance(chain), num_nodes=9)
+        assert tree.shape == TreeShape.chain(2)
+        assert tree.expected_tokens == pytest.approx(chain.expected_tokens)
+        # The mutant that multiplies survivals once more: .8 + .8·.6.
+        assert positions_from_conditional(self.survival).expected_tokens == pytest.approx(2.28)
+
+    @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+    def test_csv_reads_back_exactly(self, values: list[float]) -> None:
+        chain = PositionAcceptance(sorted(values, reverse=True))
+        (again,) = positions_from_csv(positions_to_csv(chain))
+        assert again.survival.tolist() == chain.survival.tolist()
+
+    def test_several_runs(self) -> None:
+        chains = positions_from_csv("dataset,pos_0,pos_1\na,0.8,0.6\nb,0.5,\n")
+        assert [chain.survival.tolist() for chain in chains] == [[0.8, 0.6], [0.5]]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "position\n0\n",
+            "position,accepted\n0,3\n",
+            "dataset,rate\na,0.5\n",
+            "position,rate\n0,0.8\n2,0.6\n",
+            "position,rate\n0,0.8\n0,0.6\n",
+            "position,rate\n0.5,0.8\n",
+            "position,rate\n5,0.8\n",
+            "position,rate\n0,nan\n",
+            "position,rate\n0,1e999\n",
+            "position,rate\n0,80%\n",
+            "position,rate\n0\n",
+            "position,accepted,drafts\n0,3,0\n",
+            "a,pos_0,pos_2\nx,0.8,0.6\n",
+            "a,pos_0,pos_1\nx,,0.6\n",
+            'position,rate\n0,"0.8\n',
+            "position,rate\n0,80\n",
+            "position,rate\n0,0.6\n1,0.8\n",
+        ],
+        ids=repr,
+    )
+    def test_damaged_csv_is_refused(self, text: str) -> None:
+        with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
+            positions_from_csv(text)
+
+    def test_other_damaged_input_is_refused(self) -> None:
+        for call in (
+            lambda: positions_from_log("nothing here"),
+            lambda: positions_from_metrics("vllm:spec_decode_num_drafts_total 0.0"),
+            lambda: positions_from_metrics('vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 3'),
+            lambda: positions_from_metrics("vllm:spec_decode_num_drafts_total NaN"),
+            lambda: positions_from_histogram([5]),
+            lambda: positions_from_histogram([0, 0]),
+            lambda: positions_from_histogram([-1, 2]),
+            lambda: PositionAcceptance([]),
+            lambda: PositionAcceptance([math.nan]),
+            lambda: PositionAcceptance([[0.5]]),
+            lambda: PositionAcceptance([0.5, 0.7]),
+            lambda: positions_from_conditional([1.5]),
+        ):
+            with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
+                call()
+
+    def test_rounding_to_three_decimals_is_forgiven(self) -> None:
+        assert PositionAcceptance([0.5, 0.501]).survival.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("values", [["a"], [object()], [0, 1j], None])
+def test_sequoia_vectors_that_hold_no_numbers(values: object) -> None:
+    for read in (interchange.acceptance_from_sequoia, interchange.acceptance_from_sequoia_static):
+        with pytest.raises(otm.errors.InvalidDistribution):
+            read(values)
+
+
+@pytest.mark.parametrize("successors", [None, [1, 2], 3])
+def test_successors_that_are_no_lists(successors: object) -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match="lists of vertices"):
+        interchange.shape_from_successors(successors)
+
+
+def test_short_rows_under_many_columns_are_counted_before_they_are_read() -> None:
+    text = ",".join(f"pos_{i}" for i in range(3_000)) + "\n" + "0.5\n" * 10_000
+    with pytest.raises(otm.errors.TooLarge, match="cells"):
+        position_acceptance.positions_from_csv(text)
+
+
+@pytest.mark.parametrize("values", [["a"], [True], [[0.5]], [1.5], [-0.1], [float("nan")]])
+def test_conditional_acceptances_that_are_none(values: object) -> None:
+    with pytest.raises(otm.errors.InvalidDistribution):
+        position_acceptance.positions_from_conditional(values)
+
+
+@pytest.mark.parametrize("counts", [["a", "b"], [True, False]])
+def test_histograms_without_numbers(counts: object) -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match="counts"):
+        position_acceptance.positions_from_histogram(counts)
+
+
+def test_survivals_are_no_positions() -> None:
+    with pytest.raises(
+        otm.errors.InvalidParameter, match=r"must be an otm\.sequence\.PositionAcceptance; got \[0\.8, 0\.6\]\. Build"
+    ):
+        chain_acceptance([0.8, 0.6])  # type: ignore[arg-type]

@@ -1,0 +1,155 @@
+"""Tunstall's bounds: gold values, the identity, no tree above any bound, and mistakes that some tree exposes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otm
+from otm.trees.optimal import optimal_tree, tree_acceptance
+from otm.trees.shape import TreeShape
+from otm.trees.tunstall import even_spread, leaf_entropy, tunstall_explored_upper, tunstall_minimum_upper, tunstall_upper
+from otm.trees.vector import entropy_bits, rejected_mass
+from tests.trees.test_optimal import vectors
+
+# Sums of at most 600 terms of relative error 30 u, and one logarithm over an entropy whose error is a few u per symbol.
+RELATIVE = 1e-12
+
+
+def symbols(acceptance: np.ndarray) -> np.ndarray:
+    return np.append(acceptance, rejected_mass(acceptance))
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> TreeShape:
+    size = draw(st.integers(0, 12))
+    return TreeShape([draw(st.integers(0, i)) for i in range(size)])
+
+
+def test_gold() -> None:
+    acceptance = [0.6, 0.25, 0.1, 0.05]
+    assert tunstall_upper(acceptance, num_nodes=10) == pytest.approx(3.413331, abs=5e-7)
+    assert tunstall_upper(acceptance, num_nodes=500) == pytest.approx(7.081390, abs=5e-7)
+
+
+@settings(max_examples=100)
+@given(vectors(is_sorted=False), shapes())
+def test_identity_and_bounds_for_any_tree(acceptance: np.ndarray, shape: TreeShape) -> None:
+    expected = tree_acceptance(acceptance, shape=shape).expected_tokens
+    entropy = entropy_bits(symbols(acceptance))
+    assert leaf_entropy(acceptance, shape=shape) == pytest.approx(expected * entropy, rel=RELATIVE, abs=1e-12)
+    assert expected <= tunstall_upper(acceptance, num_nodes=shape.num_nodes) * (1 + RELATIVE)
+    bound = tunstall_minimum_upper(acceptance, num_nodes=shape.num_nodes, num_explored=max(shape.width, 1))
+    assert expected <= bound.value * (1 + RELATIVE)
+
+
+@given(vectors(is_sorted=False), shapes())
+def test_the_leaf_law_by_enumeration(acceptance: np.ndarray, shape: TreeShape) -> None:
+    # Walk down the tree symbol by symbol: a leaf is a vertex and a symbol that leads nowhere.
+    leaves = []
+    weights = [1.0] + [0.0] * shape.num_nodes
+    for vertex in range(shape.num_nodes + 1):
+        children = shape.children(vertex)
+        for symbol, mass in enumerate(symbols(acceptance)):
+            if symbol < len(children) and symbol < len(acceptance):
+                weights[children[symbol]] = weights[vertex] * mass
+            else:
+                leaves.append(weights[vertex] * mass)
+    assert math.fsum(leaves) == pytest.approx(1, rel=1e-12)
+    assert leaf_entropy(acceptance, shape=shape) == pytest.approx(entropy_bits(leaves), rel=RELATIVE, abs=1e-12)
+
+
+@settings(max_examples=70)
+@given(vectors(is_sorted=True), st.sampled_from([0, 1, 2, 3, 10, 100, 600]))
+def test_the_best_spread_over_all_m(acceptance: np.ndarray, num_nodes: int) -> None:
+    tree = optimal_tree(acceptance, num_nodes=num_nodes)
+    arguments = {"num_nodes": num_nodes, "num_explored": max(tree.shape.width, 1)}
+    best = tunstall_minimum_upper(acceptance, **arguments)
+    assert tree.expected_tokens <= best.value * (1 + RELATIVE)
+    if best.num_extra == 0:
+        assert best.value == tunstall_explored_upper(acceptance, **arguments, num_extra=0)
+        return
+    scan = [tunstall_explored_upper(acceptance, **arguments, num_extra=m) for m in range(1, 120)]
+    assert tree.expected_tokens <= min(scan) * (1 + RELATIVE)
+    assert best.value <= min(scan) * (1 + RELATIVE)
+    if best.num_extra < 120:
+        assert best.value == scan[int(best.num_extra) - 1]
+    # Unimodal: once it rises, it does not fall again.
+    rises = np.diff(scan) > 1e-9 * np.asarray(scan[1:])
+    falls = np.diff(scan) < -1e-9 * np.asarray(scan[1:])
+    assert not (np.maximum.accumulate(rises) & falls).any()
+    for least in (2, 7):
+        limited = tunstall_minimum_upper(acceptance, **arguments, least_extra=least)
+        assert limited.num_extra >= least
+        assert limited.value <= min(scan[least - 1 :]) * (1 + RELATIVE)
+
+
+def test_the_paper_restricts_m_and_less_may_be_better() -> None:
+    acceptance, arguments = [0.5, 0.02, 0.01], {"num_nodes": 60, "num_explored": 2}
+    paper = even_spread(acceptance, num_explored=2)
+    assert paper == 24  # (.01 + .47)/.02
+    unrestricted = tunstall_minimum_upper(acceptance, **arguments)
+    restricted = tunstall_minimum_upper(acceptance, **arguments, least_extra=paper)
+    assert restricted.num_extra >= paper
+    assert unrestricted.value <= restricted.value
+    few = tunstall_minimum_upper(acceptance, num_nodes=2, num_explored=2)
+    assert few.num_extra < paper
+    assert few.value < tunstall_minimum_upper(acceptance, num_nodes=2, num_explored=2, least_extra=paper).value - 0.005
+    assert even_spread([0.5, 0.5], num_explored=2) == 0
+    assert even_spread([0.3] * 3, num_explored=2) == 2  # .3 + .1 over .3
+    with pytest.raises(otm.errors.InvalidParameter, match="Explore fewer"):
+        even_spread([0.5, 0.0], num_explored=2)
+
+
+def test_the_limit_of_many_symbols_is_the_plateau() -> None:
+    # A chain accepted with probability a never yields more than 1/(1 − a) tokens.
+    bound = tunstall_minimum_upper([0.6], num_nodes=10**6, num_explored=1)
+    assert bound.num_extra == math.inf
+    assert bound.value == pytest.approx(2.5, rel=1e-12)
+    assert optimal_tree([0.6], num_nodes=100).expected_tokens == pytest.approx(2.5, rel=1e-12)
+
+
+def test_more_of_the_vector_tightens_nothing_it_should_not() -> None:
+    # With everything explored and nothing left, Lemma 4.2 is Theorem 4.1; with "none" as the rest, m = 1 is Theorem 4.1.
+    acceptance = [0.6, 0.25, 0.1, 0.05]
+    assert tunstall_explored_upper(acceptance, num_nodes=9, num_explored=4, num_extra=0) == tunstall_upper(
+        acceptance, num_nodes=9
+    )
+    shorter = acceptance[:3]
+    by_lemma = tunstall_explored_upper(shorter, num_nodes=9, num_explored=3, num_extra=1)
+    assert by_lemma == pytest.approx(tunstall_upper(shorter, num_nodes=9), rel=1e-14)
+
+
+def test_mistakes_that_a_tree_exposes() -> None:
+    # "None" is a symbol: with two symbols in the place of three, one draft of A = (.5, .3) already beats the "bound".
+    acceptance = [0.5, 0.3]
+    tokens = tree_acceptance(acceptance, shape=TreeShape.chain(1)).expected_tokens
+    entropy = entropy_bits([0.5, 0.3, 0.2])
+    assert math.log2(1 + 2 * (2 - 1)) / entropy < tokens == 1.5 <= tunstall_upper(acceptance, num_nodes=1)
+    # The root is an internal vertex: N in the place of N + 1 is violated by the empty tree and by a balanced one.
+    halves = [0.5, 0.5]
+    assert math.log2(1 + 0) / 1.0 < 1.0 == tunstall_upper(halves, num_nodes=0)
+    assert optimal_tree(halves, num_nodes=2).expected_tokens == 2 == tunstall_upper(halves, num_nodes=2) > math.log2(1 + 2)
+
+
+def test_degenerate_acceptance() -> None:
+    assert tunstall_upper([1.0], num_nodes=5) == math.inf
+    assert tunstall_upper([0.0, 1.0], num_nodes=5) == math.inf  # one symbol: entropy says nothing
+    assert tunstall_upper([0.0], num_nodes=5) == math.inf
+    assert tunstall_minimum_upper([1.0], num_nodes=5, num_explored=1).value == math.inf
+    assert leaf_entropy([1.0], shape=TreeShape.chain(3)) == 0.0
+    for call in (
+        lambda: tunstall_upper([0.5], num_nodes=-1),
+        lambda: tunstall_explored_upper([0.5], num_nodes=1, num_explored=0, num_extra=1),
+        lambda: tunstall_explored_upper([0.5], num_nodes=1, num_explored=1, num_extra=0),
+        lambda: tunstall_explored_upper([0.5, 0.5], num_nodes=1, num_explored=2, num_extra=1),
+        lambda: tunstall_minimum_upper([0.5], num_nodes=1, num_explored=1, least_extra=0),
+    ):
+        with pytest.raises(otm.errors.InvalidParameter):
+            call()
+    with pytest.raises(otm.errors.InvalidDistribution):
+        tunstall_upper([0.7, 0.7], num_nodes=1)

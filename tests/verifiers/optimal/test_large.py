@@ -1,0 +1,183 @@
+"""The optimal verifier at large vocabularies: Monte Carlo with stated power, mutants, accuracy, brackets on every array kind."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otm
+from otm import IID, Optimal, Problem
+from otm.verbs import run
+from otm.verifiers.optimal.verifier import OptimalRule
+from tests import strategies
+from tests.conftest import Backend
+from tests.tolerance import rounding
+
+GROUPS = 16
+SAMPLES = 400_000
+# Hoeffding over the groups and the acceptance: all frequencies are within RADIUS of their probabilities but with probability 1e-9.
+RADIUS = float(np.sqrt(np.log(2 * (GROUPS + 1) / 1e-9) / (2 * SAMPLES)))
+
+
+def language_model_pair(num_tokens: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.standard_normal(num_tokens)
+    return otm.from_logits(logits), otm.from_logits(logits + rng.standard_normal(num_tokens))
+
+
+def groups_by_ratio(problem: Problem) -> np.ndarray:
+    """Sixteen groups of equal draft mass in the order of q/p, where every error of the scores would show."""
+    order = np.argsort(problem.target / problem.draft)
+    group = np.empty(problem.num_tokens, dtype=np.int64)
+    group[order] = np.minimum(np.cumsum(problem.draft[order]) * GROUPS, GROUPS - 1).astype(np.int64)
+    return group
+
+
+def deviations(rule: OptimalRule, seed: int) -> tuple[float, float]:
+    """Largest deviation of a group's output frequency from the target, and of the acceptance from α*."""
+    draws = run(rule, size=SAMPLES, rng=np.random.default_rng(seed))
+    group = groups_by_ratio(rule.problem)
+    frequency = np.bincount(group[draws.output], minlength=GROUPS) / SAMPLES
+    truth = np.bincount(group, weights=rule.problem.target, minlength=GROUPS)
+    return float(abs(frequency - truth).max()), abs(float(draws.accepted.mean()) - otm.optimal_acceptance(rule.problem))
+
+
+def exact_deviation(rule: OptimalRule, selection: np.ndarray, keep: np.ndarray) -> float:
+    """What the largest deviation of a group's mass is in truth when the selected token has this law and this acceptance."""
+    accepted = selection * keep
+    law = accepted + (1 - accepted.sum()) * rule.residual
+    group = groups_by_ratio(rule.problem)
+    return float(abs(np.bincount(group, weights=law - rule.problem.target, minlength=GROUPS)).max())
+
+
+def wrong_pieces(rule: OptimalRule) -> OptimalRule:
+    """Mutant: the pieces are stacked from the wrong end, so each atom draws its score from another place."""
+    scores = rule.scores
+    order = np.argsort(-scores.gap, kind="stable")
+    gap = scores.gap.copy()
+    gap[order] = np.cumsum(scores.length[order]) - scores.length[order]
+    gap[0] = 1.0
+    return dataclasses.replace(rule, scores=dataclasses.replace(scores, gap=gap))
+
+
+def forgets_the_level(rule: OptimalRule) -> OptimalRule:
+    """Mutant: accepts with q/p instead of q/(p·a)."""
+    keep = np.append(np.minimum(1.0, rule.problem.target / rule.problem.draft), 0.0)
+    return dataclasses.replace(rule, keep=keep)
+
+
+@pytest.mark.parametrize("k", [2, 8])
+def test_monte_carlo_at_32000_tokens(k: int) -> None:
+    p, q = language_model_pair(32_000, seed=k)
+    rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(k)))
+    law, acceptance = deviations(rule, seed=100 + k)
+    assert law <= RADIUS
+    assert acceptance <= RADIUS
+    # Power: a mutant whose true deviation is at least 2·RADIUS is missed with probability below 1e-9. Theirs is known exactly.
+    bad = wrong_pieces(rule)
+    i = np.searchsorted(bad.scores.level, bad.level[:-1], side="right") - 1
+    theta = (bad.level[:-1] - bad.scores.level[i]) / bad.scores.steps[i]
+    achieved = np.append(bad.scores.achieved, 0.0)
+    selection = p * ((1 - theta) * achieved[i] + theta * achieved[i + 1])
+    assert selection.sum() == pytest.approx(1, abs=1e-9)
+    assert exact_deviation(rule, selection, rule.keep[:-1]) >= 2 * RADIUS
+    assert deviations(bad, seed=200 + k)[0] > RADIUS
+    bad = forgets_the_level(rule)
+    assert exact_deviation(rule, rule.selection_law, bad.keep[:-1]) >= 2 * RADIUS
+    assert deviations(bad, seed=300 + k)[0] > RADIUS
+
+
+@pytest.mark.parametrize("k", [1, 2, 8, 64, 1000, 10**6])
+def test_exact_at_full_vocabulary(k: int) -> None:
+    p, q = language_model_pair(128_256, seed=7)
+    problem = Problem(draft=p, target=q, law=IID(k))
+    rule = otm.prepare(Optimal(), problem)
+    best = otm.optimal_acceptance(problem)
+    assert rule.lower == pytest.approx(best, abs=1e-12)
+    assert rule.upper == pytest.approx(best, abs=1e-12)
+    # Running sums of 128,256 masses err by √V·u ≈ 4e-14 in practice: planned and true law agree to 1e-12 in total variation.
+    assert rule.scores.moment_residual <= 1e-12
+    assert rule.scores.num_atoms <= 300  # "below a hundred on language models": a few times that would still fit the cache
+    binned = otm.prepare(Optimal(bins=4096), problem)
+    assert best - 1e-3 <= binned.lower <= best + 1e-12
+    assert best - 1e-12 <= binned.upper <= best + 1e-6
+
+
+def test_top_k_truncation_and_float32() -> None:
+    rng = np.random.default_rng(4)
+    logits = 3 * rng.standard_normal(32_000)
+    p = otm.from_logits(logits, top_k=100)
+    q = otm.from_logits(logits + rng.standard_normal(32_000), top_p=0.9)
+    problem = Problem(draft=p, target=q, law=IID(4))
+    assert otm.prepare(Optimal(), problem).lower == pytest.approx(otm.optimal_acceptance(problem), abs=1e-12)
+    narrow = Problem(draft=p.astype(np.float32), target=q.astype(np.float32), law=IID(4))
+    assert otm.prepare(Optimal(), narrow).lower == pytest.approx(otm.optimal_acceptance(problem), abs=2e-5)
+
+
+# --- bins -----------------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200)
+@given(
+    strategies.pairs(max_tokens=30),
+    st.sampled_from([1, 2, 3, 8, 64, 1000, 10**6]),
+    st.sampled_from([1, 2, 3, 7, 64, 4096]),
+)
+def test_the_bracket_holds_the_optimum(pair: tuple[np.ndarray, np.ndarray], k: int, bins: int) -> None:
+    problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
+    best, bracket = otm.optimal_acceptance(problem), otm.bounds.optimal_bracket(problem, bins=bins)
+    slack = rounding(problem.num_tokens + bins, k)
+    assert bracket.lower <= best + slack
+    assert best <= bracket.upper + slack
+    rule = otm.prepare(Optimal(bins=bins), problem)
+    assert rule.lower == pytest.approx(bracket.lower, abs=slack)
+    assert rule.upper == pytest.approx(bracket.upper, abs=slack)
+
+
+def test_the_bracket_narrows_with_bins() -> None:
+    p, q = language_model_pair(128_256, seed=2)
+    for k in (2, 8):
+        gaps = [otm.bounds.optimal_bracket(Problem(draft=p, target=q, law=IID(k)), bins=bins).gap for bins in (64, 512, 4096)]
+        assert gaps[2] < 3e-4
+        assert gaps[0] > 4 * gaps[1] > 16 * gaps[2]
+
+
+def test_the_bracket_on_every_array_kind(backend: Backend) -> None:
+    rng = np.random.default_rng(8)
+    p, q = (
+        otm.examples.dirichlet(1000, rng=rng, rows=6, concentration=0.3),
+        otm.examples.dirichlet(1000, rng=rng, rows=6, concentration=0.3),
+    )
+    q[0] = p[0]
+    q[1] = np.roll(np.where(np.arange(1000) < 500, 0.0, 1.0 / 500), 0)
+    p[1] = np.where(np.arange(1000) < 500, 1.0 / 500, 0.0)
+    p, q = p.reshape(2, 3, -1), q.reshape(2, 3, -1)
+    for k in (1, 4, 1000):
+        batch = Problem(draft=backend.array(p), target=backend.array(q), law=IID(k))
+        bracket = otm.bounds.optimal_bracket(batch, bins=256)
+        assert backend.is_own(bracket.lower)
+        lower, upper = backend.numpy(bracket.lower), backend.numpy(bracket.upper)
+        assert lower.shape == upper.shape == (2, 3)
+        best = backend.numpy(otm.optimal_acceptance(batch))
+        assert (lower <= best + 1e-5 * (backend.dtype == "float32") + 1e-12).all()
+        assert (best <= upper + 1e-5 * (backend.dtype == "float32") + 1e-12).all()
+        for i, j in np.ndindex(2, 3):
+            one = otm.bounds.optimal_bracket(Problem(draft=p[i, j], target=q[i, j], law=IID(k)), bins=256)
+            # A ratio next to the edge of a bin may change its bin in float32: a bin's width, 0.1 octave, of one token's mass.
+            loose = 1e-13 if backend.dtype == "float64" else 2e-3
+            assert lower[i, j] == pytest.approx(one.lower, abs=loose)
+            assert upper[i, j] == pytest.approx(one.upper, abs=loose)
+
+
+def test_the_bracket_is_for_iid_drafts_and_membership_has_a_limit() -> None:
+    p, q = language_model_pair(3000, seed=1)
+    problem = Problem(draft=p, target=q, law=IID(2))
+    with pytest.raises(otm.errors.TooLarge, match="by='rule'"):
+        otm.acceptance(Optimal(bins=64), problem)
+    assert otm.acceptance(Optimal(bins=64), problem, by="rule") == otm.bounds.optimal_bracket(problem, bins=64).lower
+    with pytest.raises(otm.errors.Unsupported, match=r"i\.i\.d\."):
+        otm.bounds.optimal_bracket(problem.with_law(otm.WithoutReplacement(2)))

@@ -1,0 +1,313 @@
+"""The optimal verifier against rational arithmetic, enumeration and its own sampler; small vocabularies and ugly distributions."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otm
+from otm import IID, Optimal, Problem
+from otm.drafts.base import enumerate_drafts
+from otm.errors import SolverFailure
+from otm.verifiers.base import enumerated_acceptance
+from otm.verifiers.optimal.curtain import moment, score_pieces, upper_gap
+from otm.verifiers.optimal.scores import Scores, build_scores
+from tests import exact, strategies
+from tests.tolerance import UNIT_ROUNDOFF, rounding
+
+COUNTS = st.sampled_from([1, 2, 3, 4, 7, 64, 65, 1000, 10**6])
+
+
+# --- step 1 and 2: the law of the selected draft --------------------------------------------------------------------------------
+
+
+def rational_selection(p: exact.Masses, q: exact.Masses, k: int) -> tuple[exact.Masses, Fraction]:
+    """s = p·clip(r, c, d) from the definitions, by trying every prefix, and α*."""
+    live = sorted((y for y in range(len(p)) if p[y]), key=lambda y: q[y] / p[y])
+    P = [sum((p[y] for y in live[:j]), Fraction(0)) for j in range(len(live) + 1)]
+    Q = [sum((q[y] for y in live[:j]), Fraction(0)) for j in range(len(live) + 1)]
+    cut = min(range(len(live) + 1), key=lambda j: Q[j] - P[j] ** k)
+    inside, outside, held = live[:cut], live[cut:], P[cut] ** k
+    # A sum that is piecewise linear in c is solved on the piece where its solution lies.
+    s = [Fraction(0)] * len(p)
+    for lifted in range(1, len(inside) + 1):
+        c = (held - sum((q[y] for y in inside[lifted:]), Fraction(0))) / P[lifted]
+        trial = {y: max(q[y], c * p[y]) for y in inside}
+        if sum(trial.values()) == held:
+            break
+    for y in inside:
+        s[y] = trial[y]
+    for kept in range(len(outside)):
+        d = (1 - held - (Q[cut + kept] - Q[cut])) / (1 - P[cut + kept])
+        trial = {y: min(q[y], d * p[y]) for y in outside}
+        if sum(trial.values()) == 1 - held:
+            break
+    for y in outside:
+        s[y] = trial[y]
+    return s, 1 + Q[cut] - held
+
+
+@settings(max_examples=150)
+@given(strategies.pairs(max_tokens=6), st.integers(2, 4))
+def test_the_selection_law_in_rational_arithmetic(pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+    problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
+    p, q = exact.exact(problem.draft), exact.exact(problem.target)
+    s, best = rational_selection(p, q, k)
+    assert best == exact.optimum_iid(p, q, k)
+    assert sum(s, Fraction(0)) == 1
+    assert sum((min(a, b) for a, b in zip(s, q, strict=True)), Fraction(0)) == best
+    for B in exact.subsets(len(p)):  # the core: necessary and sufficient for a rule to exist
+        assert sum((s[y] for y in B), Fraction(0)) >= sum((p[y] for y in B), Fraction(0)) ** k
+    rule = otm.prepare(Optimal(), problem)
+    assert abs(rule.selection_law - np.array([float(x) for x in s])).max() <= rounding(len(p), k)
+
+
+def law_of_the_pieces(scores: Scores, k: int) -> list[Fraction]:
+    """E[g(U)] of each atom in rational arithmetic, from the float ends of its pieces."""
+    moments, lengths = [Fraction(0)] * len(scores.level), [Fraction(0)] * len(scores.level)
+    for owner, gap, length in zip(scores.owner.tolist(), scores.gap.tolist(), scores.length.tolist(), strict=True):
+        top = 1 - Fraction(gap)
+        bottom = max(Fraction(0), top - Fraction(length))
+        moments[owner] += top**k - bottom**k
+        lengths[owner] += Fraction(length)
+    return [m / x if x else Fraction(0) for m, x in zip(moments, lengths, strict=True)]
+
+
+@settings(max_examples=100)
+@given(strategies.pairs(max_tokens=6), st.sampled_from([1, 2, 3, 4, 7, 40]))
+def test_the_pieces_have_the_selection_law(pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+    # Independent of `achieved`: moments of the pieces as exact fractions; what a token draws is a mixture of two atoms.
+    problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
+    rule = otm.prepare(Optimal(), problem)
+    scores, atoms = rule.scores, law_of_the_pieces(rule.scores, k)
+    for y in range(problem.num_tokens):
+        i = int(np.searchsorted(scores.level, rule.level[y], side="right")) - 1
+        theta = Fraction(float((rule.level[y] - scores.level[i]) / scores.steps[i]))
+        mean = (1 - theta) * atoms[i] + theta * atoms[min(i + 1, scores.num_atoms)]
+        assert abs(float(Fraction(float(problem.draft[y])) * mean) - rule.selection_law[y]) <= rounding(problem.num_tokens, k)
+    # The mixture of the score laws is uniform: disjoint pieces from 0 to 1, each atom's total length its mass.
+    assert all(value <= scores.tolerance for value in scores.residuals.values()), scores.residuals
+    p = np.zeros(len(scores.level))
+    i = np.searchsorted(scores.level, rule.level[:-1], side="right") - 1
+    theta = (rule.level[:-1] - scores.level[i]) / scores.steps[i]
+    np.add.at(p, i, problem.draft * (1 - theta))
+    np.add.at(p, np.minimum(i + 1, scores.num_atoms), problem.draft * theta)
+    np.testing.assert_allclose(scores.measure, p, atol=rounding(problem.num_tokens, k))
+
+
+# --- losslessness and optimality ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(strategies.iid_problems(max_tokens=5, max_k=4))
+def test_enumeration_gives_the_target_and_the_optimum(problem: Problem) -> None:
+    best = float(exact.optimum_iid(exact.exact(problem.draft), exact.exact(problem.target), problem.law.k))
+    for verifier in (Optimal(), Optimal(bins=5)):
+        table = enumerate_drafts(problem.law, problem.draft)
+        rule = otm.prepare(verifier, problem)
+        accepted, residual = rule.split(table.tokens)
+        np.testing.assert_allclose((accepted + residual).sum(axis=1), 1, atol=1e-13)
+        np.testing.assert_allclose(table.mass @ (accepted + residual), problem.target, atol=1e-12)
+        assert (accepted[:, :, None] <= 1e-15)[
+            ~(table.tokens[:, None, :] == np.arange(problem.num_tokens)[:, None]).any(2)
+        ].all()
+        if verifier.bins is None:
+            assert float(table.mass @ accepted.sum(axis=1)) == pytest.approx(best, abs=1e-12)
+            assert enumerated_acceptance(rule, "membership") == pytest.approx(best, abs=1e-12)
+        else:
+            rule_acceptance = float(table.mass @ accepted.sum(axis=1))
+            assert rule_acceptance == pytest.approx(otm.acceptance(verifier, problem, by="rule"), abs=1e-12)
+            assert rule_acceptance - 1e-12 <= otm.acceptance(verifier, problem) <= best + 1e-12
+            assert rule.upper >= best - 1e-12
+
+
+@settings(max_examples=200)
+@given(strategies.pairs(max_tokens=40), COUNTS)
+def test_ugly_distributions_at_every_number_of_drafts(pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+    problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
+    rule = otm.prepare(Optimal(), problem)
+    s, q = rule.selection_law, problem.target
+    close = rounding(problem.num_tokens, k)
+    assert s.sum() == pytest.approx(1, abs=close)
+    assert np.minimum(s, q).sum() == pytest.approx(otm.optimal_acceptance(problem), abs=1e-12)
+    assert rule.upper == pytest.approx(otm.optimal_acceptance(problem), abs=1e-12)
+    accepted = s * rule.keep[:-1]
+    np.testing.assert_allclose(accepted + (1 - accepted.sum()) * rule.residual, q, atol=close)
+    # The core, set by set of low levels (a superset of what holds for all sets), against P^k from the definition.
+    order = np.argsort(rule.level[:-1], kind="stable")
+    x, G = np.cumsum(problem.draft[order]), np.cumsum(s[order])
+    with np.errstate(under="ignore"):
+        assert (np.minimum(x, 1.0) ** k - k * close <= G).all()
+
+
+def test_atoms_at_some_levels_select_like_atoms_at_all() -> None:
+    rng = np.random.default_rng(3)
+    for V, k in [(300, 2), (500, 3), (500, 8), (300, 64), (400, 10**6)]:
+        logits = 3 * rng.standard_normal(V)
+        p, q = otm.from_logits(logits), otm.from_logits(logits + rng.standard_normal(V))
+        rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(k)))
+        order = np.argsort(rule.level[:-1])[::-1]
+        level = rule.level[:-1][order]
+        scores, achieved = build_scores(p[order], level, np.unique(level), k, V)
+        assert rule.scores.num_atoms <= scores.num_atoms
+        assert abs(p[order] * achieved - rule.selection_law[order]).sum() <= rounding(V, k)
+    assert rule.scores.num_atoms < scores.num_atoms
+
+
+@pytest.mark.parametrize("V", [200, 3000])
+@pytest.mark.parametrize("k", [2, 3, 8])
+def test_ratios_that_leave_no_room_make_every_token_an_atom(k: int, V: int) -> None:
+    # q(T) = P(T)^k for every prefix: each is a minimising cut, the core is tight everywhere, the scores are intervals in order.
+    p = otm.examples.dirichlet(V, rng=np.random.default_rng(5))
+    x = np.append(0.0, np.cumsum(p))
+    q = np.diff((x / x[-1]) ** k)
+    problem = Problem(draft=p, target=q / q.sum(), law=IID(k))
+    rule = otm.prepare(Optimal(), problem)
+    assert otm.optimal_acceptance(problem) == pytest.approx(1, abs=1e-12)
+    assert rule.lower == pytest.approx(1, abs=1e-12)
+    assert rule.scores.num_atoms > 0.5 * V  # at the low end the masses q fall below rounding and share an atom
+    drafts = np.array([[3, 150, 20, 7, 90, 11, 4, 6][:k]])
+    assert otm.kernel(Optimal(), problem, drafts)[0].argmax() == drafts.max()  # the largest ratio wins, and is accepted
+
+
+# --- the construction -----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from([2, 3, 4, 9, 64, 1000, 10**6]),
+    st.floats(1e-12, 1.0),
+    st.floats(0.0, 1.0),
+)
+def test_places_invert_moments(k: int, width: float, at: float) -> None:
+    gap = at * (1 - width) / max(1, k / 20) if width < 0.9 else at * (1 - width)
+    value = moment(gap, width, k)
+    with mpmath.workdps(60):
+        top = 1 - mpmath.mpf(gap)
+        truth = top**k - (top - width if top > width else 0) ** k
+        # k log1p(−h) has relative error 2u and absolute size up to 745 before the moment underflows; width/(1−h) likewise.
+        assert abs(value - truth) <= 3000 * UNIT_ROUNDOFF * truth + 1e-300
+    found = upper_gap(width, value, k)
+    assert 0 <= found <= 1 - width
+    assert moment(found, width, k) == pytest.approx(value, rel=3000 * UNIT_ROUNDOFF, abs=1e-15)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=8), st.lists(st.integers(0, 20), min_size=8, max_size=8), st.integers(2, 5)
+)
+def test_pieces_of_random_atoms(weights: list[int], rises: list[int], k: int) -> None:
+    # Any convex G above x^k is allowed: mix x^k's own increments with an arbitrary ascending profile.
+    mass = np.array(weights) / sum(weights)
+    x = np.append(0.0, np.cumsum(mass))
+    slopes = np.diff(x**k) / mass
+    for share in (0.0, 0.5, 1.0):
+        # G = (1 − share)·x^k + share·(a convex curve above x^k, here the largest one: slope 1 throughout).
+        level = (1 - share) * slopes + share * np.ones_like(slopes)
+        owner, length = score_pieces(mass.tolist(), level.tolist(), k)
+        gap = np.cumsum(length) - length
+        moments = np.bincount(owner, weights=[moment(g, w, k) for g, w in zip(gap, length, strict=True)], minlength=len(mass))
+        np.testing.assert_allclose(np.bincount(owner, weights=length, minlength=len(mass)), mass, atol=1e-15)
+        np.testing.assert_allclose(moments, mass * level, atol=1e-14)
+
+
+# --- the kernel against the sampler --------------------------------------------------------------------------------------------
+
+
+def hoeffding_radius(samples: int, comparisons: int) -> float:
+    """Frequencies of `comparisons` events all lie this close to their probabilities with probability 1 − 1e-9."""
+    return float(np.sqrt(np.log(2 * comparisons / 1e-9) / (2 * samples)))
+
+
+def test_the_sampler_follows_the_kernel() -> None:
+    samples = 200_000
+    rng = np.random.default_rng(11)
+    p, q = np.array([0.4, 0.25, 0.2, 0.1, 0.05]), np.array([0.1, 0.2, 0.3, 0.25, 0.15])
+    rows = [(0, 1, 2), (0, 0, 4), (3, 4, 2), (1, 1, 1)]
+    radius = hoeffding_radius(samples, len(rows) * 5)
+    assert radius < 0.009
+    rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(3)))
+    for row in rows:
+        drafts = np.tile(row, (samples, 1))
+        output, _ = rule.verify(drafts, rng.random((samples, rule.num_uniforms)), None)
+        law = np.add(*rule.split(drafts[:1]))[0]
+        assert abs(np.bincount(output, minlength=5) / samples - law).max() <= radius
+    # Power: drafts in order of preference would be told apart from scores by far more than twice the radius.
+    fixed = np.zeros(5)
+    fixed[0] = 1.0
+    assert abs(np.add(*rule.split(np.array([rows[0]])))[0] - fixed).max() > 2 * radius
+
+
+def test_selection_is_a_pure_function_and_one_row_is_a_row() -> None:
+    rng = np.random.default_rng(0)
+    p, q = otm.examples.dirichlet(50, rng=rng, rows=2)
+    rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(4)))
+    drafts, uniforms = rng.integers(0, 50, (30, 4)), rng.random((30, 4))
+    together = rule.select(drafts, uniforms)
+    assert [rule.select(d, u) for d, u in zip(drafts, uniforms, strict=True)] == together.tolist()
+    assert (drafts == together[:, None]).any(axis=1).all()
+    extremes = np.array([0.0, np.nextafter(1.0, 0.0), 0.5, 1e-300])
+    for row in itertools.permutations(extremes):
+        assert rule.select(drafts[0], np.array(row)) in drafts[0]
+
+
+def test_tokens_that_are_never_drafted_lose_and_are_not_accepted() -> None:
+    problem = Problem(draft=[0.5, 0.5, 0.0], target=[0.2, 0.3, 0.5], law=IID(2))
+    rule = otm.prepare(Optimal(), problem)
+    assert rule.select(np.array([2, 0]), np.array([0.999, 0.001])) == 0
+    accepted, residual = rule.split(np.array([[2, 2], [2, -1]]))
+    assert (accepted == 0).all()
+    np.testing.assert_allclose(residual.sum(axis=1), 1)
+
+
+def test_the_kernel_refuses_too_many_drafts() -> None:
+    rule = otm.prepare(Optimal(), Problem(draft=[0.5, 0.5], target=[0.3, 0.7], law=IID(513)))
+    with pytest.raises(otm.errors.TooLarge, match="512"):
+        rule.split(np.zeros((1, 513), dtype=np.int64))
+
+
+@pytest.mark.parametrize("bins", [0, -1, 2.0, True, "many"])
+def test_bins_must_be_a_count(bins: object) -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match="bins must be an integer"):
+        Optimal(bins=bins)
+
+
+# --- the self-checks ------------------------------------------------------------------------------------------------------------
+
+
+def _scores() -> Scores:
+    rng = np.random.default_rng(1)
+    p, q = otm.examples.dirichlet(30, rng=rng, rows=2)
+    scores = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(3))).scores
+    scores.check()
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("broken", "condition"),
+    [
+        (lambda s: {"gap": np.append(s.gap[:-1], s.gap[-1] + 1e-9)}, "tiling"),
+        (lambda s: {"owner": np.where(s.owner == 5, 6, s.owner)}, "length"),
+        (lambda s: {"level": s.level + 1e-9 * (s.level > 0.5)}, "moment"),
+        (lambda s: {"length": s.length * (1 + 1e-9)}, "tiling"),
+        (lambda s: {"mass": s.mass * (1 - 1e-9)}, "length"),
+    ],
+)
+def test_a_wrong_law_is_never_returned(broken: object, condition: str) -> None:
+    scores = _scores()
+    wrong = dataclasses.replace(scores, **broken(scores))  # type: ignore[operator]
+    with pytest.raises(SolverFailure, match=condition):
+        wrong.check()
+
+
+def test_a_law_outside_the_core_is_refused() -> None:
+    # Two atoms of mass ½ with levels 0.2 and 1.8: s = (0.1, 0.9), but both drafts are token 0 with probability ¼.
+    with pytest.raises(SolverFailure, match="moment"):
+        build_scores(np.array([0.5, 0.5]), np.array([1.8, 0.2]), np.array([0.2, 1.8]), 2, 2)
