@@ -1,142 +1,247 @@
-"""The optimal acceptance as a minimum cut, found by one sort and one scan.
+"""The overlap curve of a draft and a target: the one object that every question about i.i.d. drafts is asked of.
 
-For every draft law, the best acceptance of any coupling is α* = 1 + min_T [Q(T) − b(T)] over sets T of tokens, where b(T) is the
-probability that all drafts fall into T (max-flow/min-cut on the graph from drafted sets to their tokens; docs/theory.md, "The
-cut formula"). For k i.i.d. drafts b(T) = P(T)^k, and a minimising T is a *prefix* of supp p in ascending order of q/p: tokens
-that the draft model overrates most come first.
+For masses p (draft) and q (target) on the same tokens
 
-The scan runs over the complements of the prefixes, from the other end of the order: with C = P(Tᶜ) accumulated from the small
-side, b(T) = exp(k·log1p(−C)) keeps full accuracy where P(T) is close to 1, which is where k in the thousands looks.
+    H(t) = Σ_y min(q(y), t p(y)),      t ≥ 0.
+
+H is concave and non-decreasing, from H(0) = 0 to H(∞) = Q(supp p), and linear between neighbouring ratios q/p: at a level t the
+tokens with q/p > t give t p, the others q, so that H(t) = t·P(q/p > t) + Q(q/p ≤ t). 1 − H(t) = Σ (q − t p)₊ is the hockey-stick
+divergence of the two, and every f-divergence is an integral of it (docs/theory.md, "The overlap curve"). What k i.i.d. drafts can
+do is a functional of H:
+
+    single-draft rejection     H(1) = 1 − TV
+    the optimum                1 + min_j [Q(T_j) − P(T_j)^k], T_j the tokens beyond the j-th of the order     `otm.drafts.iid_cut`
+    K-SEQ                      β(γ) = H(γ)/γ;  γ* solves 1 − (1 − β)^k = H(γ)                                 `otm.verifiers.kseq`
+    recursive rejection        t₁ = 1,  t_{i+1} = t_i + 1 − H(t_i),  acceptance H(t_k)        `otm.verifiers.recursive_rejection`
+    lenience l                 H(l)/l
+    what is partly known       the same of the highest and of the lowest curve that it permits                       `otm.partial`
+
+A value H(t) is one pass over the tokens and needs no order (`overlap`). Roots and minima along the curve need the tokens in the
+order of q/p: `OverlapCurve` sorts once and answers all of them.
+
+**The order.** This is the one place where tokens are ordered by q/p, always in *descending* order, so that running sums start
+where k drafts look: at the tokens outside the decisive set T. A token with p = 0 < q has ratio ∞ and comes first; one with
+p = q = 0 has no mass, and ratio 0; ties keep the order of their tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, gather, integer_power, namespace, quiet, reserve, running_sum
+from otm._arrays import Array, gather, namespace, quiet, reserve, running_sum, total
 
-# Below this exponent (1 − C)^k by multiplication costs a tenth of exp/log and loses at most k/2 units in the last place.
-_LARGEST_MULTIPLIED_POWER = 64
-
-_LONG_ROW = 256  # shorter rows gain nothing from packing
-_POSITIVE = np.int64(2**63 - 1)
+_INFINITY = np.int64(0x7FF0 << 48)  # the bits of ∞, the largest of all non-negative floats read as integers
+_FANOUT = 16
 
 
-def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Return α*_k = 1 + min_j [Q(T_j) − P(T_j)^k] over prefixes T_j, for each k, shape `(len(ks), ...)` in float64.
+def overlap(draft: Array, target: Array, level: Array | float = 1.0) -> Array:
+    """Return H(t) = Σ min(q, t p) at one level of each row, without an order.
 
-    Cost: one sort, two running sums and one pass per k: O(V log V + V·len(ks)).
-    Accuracy: about 1e-14 at V = 128,256 (running sums), for every k.
-    """
-    return by_rows(lambda p, q: _scan(p, q, ks), draft, target)
+    Args:
+        draft, target: masses `(..., V)`, not checked.
+        level: t ≥ 0, a number or `(...)`.
 
+    Returns:
+        `(...)` in float64; at t = 1 the acceptance of single-draft rejection.
 
-def iid_worst_set(draft: NDArray[Any], target: NDArray[Any], k: int) -> NDArray[np.bool_]:
-    """Return the minimising prefix T as a mask `(V,)`; ties go to the largest complement."""
-    with quiet():
-        order = descending_ratio_order(draft, target)
-        outside = np.minimum(np.cumsum(draft[order]), 1.0)
-        loss = -np.cumsum(target[order]) - np.exp(k * np.log1p(-outside))
-    members = np.ones(len(draft), dtype=bool)
-    best = int(np.argmin(loss))
-    # The empty complement (T = Ω) has Q − b = 0, which in these terms is −1.
-    if loss[best] < -1.0:
-        members[order[: best + 1]] = False
-    return members
+    Cost: one pass. Accuracy: that of a sum of non-negative terms, O(log V) units in the last place.
+    Reference: docs/theory.md, "The overlap curve".
 
-
-def descending_ratio_order(draft: Array, target: Array) -> Array:
-    """Return the token order by descending q/p along the last axis, `(..., V)`.
-
-    Sorting p/q ascending gives it at once: q = 0 goes last (∞), p = 0 < q first (0), and tokens with p = q = 0 (NaN, which every
-    namespace sorts last) change no sum. The order of ties changes no minimum, so the sort need not be stable: NumPy's unstable
-    sort is vectorised.
+    >>> float(overlap(np.array([0.75, 0.25]), np.array([0.5, 0.5]), 2.0))  # min(.5, 1.5) + min(.5, .5)
+    1.0
     """
     xp = namespace(draft, target)
-    ratio = draft / target
-    if isinstance(ratio, np.ndarray) and ratio.dtype == np.float64 and ratio.ndim == 2 and ratio.shape[-1] >= _LONG_ROW:
+    p, q = xp.astype(draft, xp.float64, copy=False), xp.astype(target, xp.float64, copy=False)
+    if isinstance(level, float):
+        scaled = p if level == 1.0 else level * p
+    else:
+        scaled = xp.asarray(level, dtype=xp.float64)[..., None] * p
+    return total(xp.minimum(scaled, q))
+
+
+def ratios(draft: Array, target: Array) -> Array:
+    """Return q/p elementwise in float64: ∞ where p = 0 < q, 0 where both are 0."""
+    xp = namespace(draft, target)
+    with quiet():
+        quotient = xp.astype(target, xp.float64, copy=False) / xp.astype(draft, xp.float64, copy=False)
+    if isinstance(quotient, np.ndarray):
+        return np.fmax(quotient, 0.0, out=quotient)  # 0 where NaN
+    return xp.where(xp.isnan(quotient), xp.zeros_like(quotient), quotient)
+
+
+def descending(draft: Array, target: Array) -> Array:
+    """Return the tokens `(..., V)` in descending order of q/p, by the module's convention for 0/0, ∞ and ties."""
+    return _sort(ratios(draft, target))[0]
+
+
+def ascending(draft: Array, target: Array) -> Array:
+    """Return the same order from its other end: tokens without target mass first, those that cannot be drafted last."""
+    return namespace(draft, target).flip(descending(draft, target), axis=-1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Piece:
+    """A linear piece of each curve, H(t) = slope·t + offset for low ≤ t ≤ high; all of one shape.
+
+    Attributes:
+        num_beyond: how many tokens have q/p ≥ high.
+        low, high: its ends, neighbouring ratios; 0 below the smallest, ∞ above the largest.
+        slope: P of the tokens with q/p ≥ high.
+        offset: Q of the tokens with q/p ≤ low.
+    """
+
+    num_beyond: Array
+    low: Array
+    high: Array
+    slope: Array
+    offset: Array
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class OverlapCurve:
+    """The tokens of each row in descending order of q/p, with running sums from both ends.
+
+    Args:
+        draft, target: masses `(..., V)`, NumPy or torch, float32 or float64, not checked and not kept in order.
+        tokens: `(..., V)` in descending order of q/p, ties in the order of tokens.
+        ratio: q/p in that order, `(..., V)` in float64, non-increasing.
+
+    Cost: one sort; each running sum one pass, when it is first asked for. Accuracy: a running sum of V masses errs by V units of
+    roundoff at worst (1.4e-11 at V = 128,256), about √V as a rule (4e-14), relative to itself: its terms are non-negative.
+
+    >>> curve = OverlapCurve.of(np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6]))
+    >>> curve.tokens.tolist(), curve.at(np.array(1.0)).round(12).tolist()  # .1 + .3 + .2
+    ([2, 1, 0], 0.6)
+    """
+
+    draft: Array
+    target: Array
+    tokens: Array
+    ratio: Array
+
+    @classmethod
+    def of(cls, draft: Array, target: Array) -> OverlapCurve:
+        """Sort the tokens of each row."""
+        if isinstance(draft, np.ndarray):
+            reserve(8 * draft.size)
+        return cls(draft, target, *_sort(ratios(draft, target)))
+
+    def in_order(self, masses: Array) -> Array:
+        """Return an array over tokens `(..., V)` in the order of the curve, in float64."""
+        xp = namespace(masses)
+        return xp.astype(gather(masses, self.tokens), xp.float64, copy=False)
+
+    @functools.cached_property
+    def above_draft(self) -> Array:
+        """P of the first j + 1 tokens of the order, `(..., V)`."""
+        return running_sum(self.in_order(self.draft))
+
+    @functools.cached_property
+    def above_target(self) -> Array:
+        """Q of the first j + 1 tokens of the order, `(..., V)`."""
+        return running_sum(self.in_order(self.target))
+
+    @functools.cached_property
+    def below_target(self) -> Array:
+        """Q of the tokens after the j-th, `(..., V)`, accumulated from the other end."""
+        xp = namespace(self.target)
+        backwards = running_sum(xp.astype(gather(self.target, xp.flip(self.tokens, axis=-1)), xp.float64, copy=False))
+        inclusive = xp.flip(backwards, axis=-1)
+        return xp.concat([inclusive[..., 1:], xp.zeros_like(inclusive[..., :1])], axis=-1)
+
+    @functools.cached_property
+    def total_target(self) -> Array:
+        """Q(Ω) as it is summed here, `(...)`: 1 up to rounding."""
+        return total(self.target)
+
+    def piece(self, beyond: Callable[[Array, Array, Array], Array], *, like: Array) -> Piece:
+        """Return the linear piece on which a condition ends that holds from some level up.
+
+        Args:
+            beyond: `beyond(level, slope, offset)` of arrays `(m, n, ...)`: whether the level, the ratio of a token, lies beyond the
+                place that is looked for. H(level) = slope·level + offset. It must hold for ∞ if for any level, and fail below a
+                level where it fails; what it says at level ∞ must not depend on H, which is no number there if slope = 0.
+            like: an array `(n, ...)`, n questions for each row: the shape of the answer.
+
+        Returns:
+            Piece of arrays `(n, ...)`.
+
+        Cost: log₁₆ V rounds on arrays of 15·n·rows elements.
+        """
+        xp, width = namespace(self.ratio), int(self.ratio.shape[-1])
+        sums = [xp.reshape(sums, (-1,)) for sums in (self.ratio, self.above_draft, self.below_target)]
+        num_rows = int(sums[0].shape[0]) // width
+        shape = tuple(like.shape[1:])
+        rows = xp.reshape(xp.arange(num_rows, dtype=xp.int64, device=_device(self.ratio)) * width, (1, *shape))
+
+        def look_up(token: Array) -> tuple[Array, Array, Array]:
+            index = xp.reshape(xp.clip(token, 0, width - 1) + rows, (-1,))
+            level, slope, offset = (xp.reshape(xp.take(a, index, axis=0), tuple(token.shape)) for a in sums)
+            return level, slope, offset
+
+        count = xp.zeros(tuple(like.shape), dtype=xp.int64, device=_device(self.ratio))
+        # By digits: 15 places of every stretch at once instead of halving it; on scalars a call costs more than its arithmetic.
+        digits = xp.reshape(xp.arange(1, _FANOUT, dtype=xp.int64, device=_device(self.ratio)), (-1, *(1,) * len(count.shape)))
+        stretch = _FANOUT ** len(f"{width:x}")
+        with quiet():
+            while stretch > 1:
+                stretch //= _FANOUT
+                last = count[None, ...] + stretch * digits - 1
+                count = count + stretch * xp.sum(xp.astype((last < width) & beyond(*look_up(last)), xp.int64), axis=0)
+            low = look_up(count)[0]
+            high, slope, offset = look_up(count - 1)
+        nothing = xp.zeros_like(slope)
+        return Piece(
+            num_beyond=count,
+            low=xp.where(count < width, low, nothing),
+            high=xp.where(count > 0, high, nothing + xp.inf),
+            slope=xp.where(count > 0, slope, nothing),
+            offset=xp.where(count > 0, offset, nothing + self.total_target),
+        )
+
+    def at(self, level: Array) -> Array:
+        """Return H(t) at one level of each row, `(...)`, from the running sums."""
+        piece = self.piece(lambda ratio, _slope, _offset: ratio > level, like=level[None, ...])
+        return (piece.slope * level + piece.offset)[0, ...]
+
+
+def _device(array: Array) -> Any:
+    return None if isinstance(array, np.ndarray) else array.device
+
+
+def _sort(ratio: Array) -> tuple[Array, Array]:
+    """Return the descending order of each row of ratios, and the ratios in it."""
+    xp = namespace(ratio)
+    if isinstance(ratio, np.ndarray):
         return _sort_packed(ratio)
-    return xp.argsort(ratio, axis=-1, stable=False)
+    tokens = xp.argsort(ratio, axis=-1, descending=True, stable=True)
+    return tokens, gather(ratio, tokens)
 
 
-def _sort_packed(ratio: NDArray[Any]) -> NDArray[np.int64]:
-    """Return an ascending order of each row of non-negative numbers `(rows, V)`, in half the time of an argsort.
+def _sort_packed(ratio: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Sort rows of non-negative numbers, in half the time of an argsort.
 
     Read as integers, non-negative floats keep their order, so the index can ride in the last bits of the mantissa through a plain
     sort. Numbers that differ in those bits only may come out in the wrong order: such rows, which are rare, are sorted again.
     """
-    bits = np.int64((1 << (ratio.shape[-1] - 1).bit_length()) - 1)
-    packed = ratio.view(np.int64) & (_POSITIVE & ~bits)  # NaN, 0/0, loses its sign and stays last
-    packed |= np.arange(ratio.shape[-1])
+    width = ratio.shape[-1]
+    bits = np.int64((1 << (width - 1).bit_length()) - 1)
+    packed = _INFINITY - ratio.view(np.int64)
+    packed &= ~bits
+    packed |= np.arange(width)
     packed.sort(axis=-1)
     packed &= bits
     ordered = gather(ratio, packed)
-    for row in np.flatnonzero((ordered[:, 1:] < ordered[:, :-1]).any(axis=-1)):
-        packed[row] = np.argsort(ratio[row])
-    return packed
-
-
-def _scan(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    if isinstance(draft, np.ndarray):
-        reserve(8 * draft.size)
-    with quiet():
-        order = descending_ratio_order(draft, target)
-        outside = running_sum(gather(draft, order))  # P(Tᶜ)
-        rejected = running_sum(gather(target, order))  # Q(Tᶜ)
-        return values_in_order(outside, rejected, ks)
-
-
-def values_in_order(outside: Array, rejected: Array, ks: Sequence[int]) -> Array:
-    """Return α*_k for each k, `(len(ks), ...)`, from running sums in descending order of q/p; call in `quiet()`."""
-    xp = namespace(outside)
-    gains = _worst_gains(outside, rejected, sorted(set(ks)))
-    return xp.stack([1.0 - xp.clip(gains[k], 0.0, 1.0) for k in ks], axis=0)
-
-
-def _worst_gains(outside: Array, rejected: Array, ks: Sequence[int]) -> dict[int, Array]:
-    """Return, for each k of the ascending `ks`, max_T [b_k(T) − Q(T)]: the rejection probability of the optimum.
-
-    With Tᶜ on the prefixes of the order, b(T) − Q(T) = (1 − C)^k + Q(Tᶜ) − 1. Arrays of 100,000 entries cost more to allocate
-    than to fill (page faults), so the loop over k works in three arrays that it overwrites.
-    """
-    xp = namespace(outside)
-    inside = 1.0 - outside
-    contained, power = None, 0  # (1 − C)^power
-    log_inside = None
-    work = xp.empty_like(outside)
-    gains = {}
-    for k in ks:
-        if k <= _LARGEST_MULTIPLIED_POWER:
-            if contained is not None and k == power + 1:
-                contained *= inside
-            else:
-                step = integer_power(inside, k - power)
-                contained = step if contained is None else _times(contained, step)
-            power = k
-            gains[k] = xp.max(_sum_into(work, contained, rejected), axis=-1) - 1.0
-        else:
-            if log_inside is None:
-                log_inside = xp.log1p(-xp.minimum(outside, xp.ones_like(outside)))
-            work[...] = log_inside
-            work *= k
-            work = xp.exp(work)
-            work += rejected
-            gains[k] = xp.max(work, axis=-1) - 1.0
-    return gains
-
-
-def _sum_into(work: Array, left: Array, right: Array) -> Array:
-    if isinstance(work, np.ndarray):
-        return np.add(left, right, out=work)
-    work[...] = left
-    work += right
-    return work
-
-
-def _times(accumulator: Array, factor: Array) -> Array:
-    accumulator *= factor
-    return accumulator
+    wrong = np.atleast_1d((ordered[..., 1:] > ordered[..., :-1]).any(axis=-1))
+    if wrong.any():
+        rows, tokens, values = (array.reshape(-1, width) for array in (ratio, packed, ordered))
+        for row in np.flatnonzero(wrong.reshape(-1)):
+            tokens[row] = np.argsort(-rows[row], kind="stable")
+            values[row] = rows[row][tokens[row]]
+    return packed, ordered

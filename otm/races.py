@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, gather, namespace, quiet, running_sum, to_numpy, total
+from otm._arrays import Array, namespace, quiet, to_numpy, total
 from otm.drafts.base import enumerate_drafts
-from otm.overlap import descending_ratio_order
+from otm.overlap import OverlapCurve, ascending
 from otm.problem import Problem
 
 QUADRATURE_ERROR = 1e-12
@@ -39,35 +39,25 @@ LEAST_MASS = 1e-30
 """Draft sequences of smaller probability are left out of integrated couplings: no law can be conditioned on them."""
 
 
-def matching_probabilities(draft: Array, target: Array) -> tuple[Array, Array]:
-    """Return the target's masses q and 1/(1 + g) in descending order of q/p, each `(..., V)` in float64.
+def matching_probabilities(curve: OverlapCurve) -> Array:
+    """Return 1/(1 + g) in the order of the curve, `(..., V)`: Pr(the draft race is won by i | the target's race is).
 
-    1/(1 + g_i) = Pr(the draft race is won by i | the target's race is); 0 where p = 0. Both are 0 where p = q = 0.
-
-    1 + g_i = r_i P(tokens with smaller ratio) + Q(tokens with at least this ratio), a sum of non-negative terms. Accuracy: the
-    running sums' error, about 1e-14 at V = 128,256, enters q_i/(1+g_i) ≤ min(p_i, q_i) relatively.
+    1 + g_i = r_i P(tokens with smaller ratio) + Q(tokens with at least this ratio), a sum of non-negative terms; 0 where p = 0.
+    Accuracy: the running sums' error enters q_i/(1 + g_i) ≤ min(p_i, q_i) relatively.
     """
-    xp = namespace(draft, target)
+    xp = namespace(curve.ratio)
+    above = curve.above_draft
     with quiet():
-        order = descending_ratio_order(draft, target)
-        sorted_p, sorted_q = xp.astype(gather(draft, order), xp.float64), xp.astype(gather(target, order), xp.float64)
-        ratio = sorted_q / sorted_p
-        return sorted_q, hits_in_order(ratio, running_sum(sorted_p), running_sum(xp.asarray(sorted_q, copy=True)))
-
-
-def hits_in_order(ratio: Array, above_p: Array, above_q: Array) -> Array:
-    """Return 1/(1 + g), `(..., V)`, from q/p in descending order and the running sums of p and q; call in `quiet()`."""
-    xp = namespace(ratio)
-    # The total, not 1: a float32 row sums to 1 only to float32 accuracy, and at p = q the terms must cancel exactly.
-    hit = 1.0 / (ratio * (above_p[..., -1:] - above_p) + above_q)
-    nothing = xp.isnan(hit)  # p = q = 0 (0/0), or p subnormal under a zero prefix: the probability is at most p
-    return xp.where(nothing, xp.zeros_like(hit), hit)
+        # The total, not 1: a float32 row sums to 1 only to float32 accuracy, and at p = q the terms must cancel exactly.
+        hit = 1.0 / (curve.ratio * (above[..., -1:] - above) + curve.above_target)
+    # NaN, ∞·0: p = q = 0, or p subnormal under a zero prefix, where the probability is at most p.
+    return xp.where(xp.isfinite(hit), hit, xp.zeros_like(hit))
 
 
 def race_match(draft: Array, target: Array) -> Array:
     """Return Pr(both races have the same winner) = Σ_i q_i/(1 + g_i), `(...)`."""
-    masses, hit = matching_probabilities(draft, target)
-    return total(masses * hit)
+    curve = OverlapCurve.of(draft, target)
+    return total(curve.in_order(target) * matching_probabilities(curve))
 
 
 def exponential_nodes(
@@ -92,12 +82,10 @@ def exponential_nodes(
     return t, step * t * np.exp(-t)
 
 
-def sort_by_ratio(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int64]:
+def drafted_ascending(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int64]:
     """Return the tokens of supp p in ascending order of q/p; one row."""
     drafted = np.flatnonzero(draft > 0)
-    with quiet():
-        ratio = target[drafted] / draft[drafted]
-    return np.asarray(drafted[np.argsort(ratio, kind="stable")], dtype=np.int64)
+    return np.asarray(drafted[ascending(draft[drafted], target[drafted])], dtype=np.int64)
 
 
 def overtaking_rates(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.float64]:

@@ -185,7 +185,7 @@ class TestPrint:
         assert plan.optimum == pytest.approx(kseq.optimum)
         assert kseq.exact is not None
         text = str(table)
-        assert re.search(r"Otm\(\) +—", text)
+        assert re.search(r"TransportPlan\(\) +—", text)
         assert "limited to 4,000,000" in text.splitlines()[-1]
         assert text.splitlines()[-1].startswith("— TransportPlan()")
 

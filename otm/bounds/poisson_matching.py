@@ -17,6 +17,7 @@ from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, quiet, to
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
+from otm.overlap import OverlapCurve
 from otm.problem import Problem, require_law
 from otm.races import matching_probabilities
 
@@ -73,8 +74,8 @@ def poisson_representation_lower(problem: Problem) -> Array:
     k = _number_of_arrivals(problem, "The Poisson functional representation's bound")
 
     def certificate(p: Array, q: Array) -> Array:
-        masses, hit = matching_probabilities(p, q)
-        return total(masses * _at_least_one(hit, k))[None]
+        curve = OverlapCurve.of(p, q)
+        return total(curve.in_order(q) * _at_least_one(matching_probabilities(curve), k))[None]
 
     return as_scalar_or_array(by_rows(certificate, problem.draft, problem.target)[0])
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf, namespace, quiet
 from otm.drafts.base import DraftTable, Law, all_sequences
-from otm.overlap import iid_values, iid_worst_set
+from otm.drafts.iid_cut import iid_values, iid_worst_set
 from otm.pmf import align_pair
 
 
@@ -48,7 +48,7 @@ class IID(Law):
         return align_pair(draft, target)
 
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
-        """Return the prefix cut for each k from one sort (`otm.overlap`)."""
+        """Return the prefix cut for each k from one sort (`otm.drafts.iid_cut`)."""
         return iid_values(draft, target, ks)
 
     def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:

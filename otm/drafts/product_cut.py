@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, quiet, to_numpy
+from otm.drafts.iid_cut import iid_values, iid_worst_set
 from otm.errors import SolverFailure, TooLarge
-from otm.overlap import iid_values, iid_worst_set
 
 MAX_TOKENS_TWO_DRAFTERS = 4096
 MAX_TOKENS_MORE_DRAFTERS = 128

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, quiet, to_numpy
 from otm.errors import InvalidParameter
-from otm.overlap import descending_ratio_order
+from otm.overlap import ascending
 
 _QUADRATURE_ERROR = 1e-15
 _NEGLIGIBLE = 1e-18
@@ -210,7 +210,7 @@ class _Race:
 def _prefix_scan(draft: _Floats, target: _Floats, ks: Sequence[int]) -> tuple[NDArray[np.intp], _Floats]:
     """Return the ascending order of q/p `(rows, V)` and 1 − b_k of each prefix `(len(ks), rows, V)`."""
     with quiet():
-        order = np.asarray(descending_ratio_order(draft, target))[:, ::-1]
+        order = np.asarray(ascending(draft, target))
     p = np.take_along_axis(draft, order, axis=-1)
     outside = np.zeros_like(p)
     outside[:, :-1] = np.cumsum(p[:, :0:-1], axis=-1)[:, ::-1]

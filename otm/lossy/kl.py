@@ -14,6 +14,7 @@ from otm.divergences import divergence_term
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
+from otm.overlap import ascending
 from otm.pmf import check_real
 from otm.problem import Problem, require_law
 from otm.taut_string import Hull, string_law, upper_hull
@@ -217,8 +218,7 @@ def _prefix_containment(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.
     """Return the tokens with p + q > 0 in ascending order of q/p, and b of each prefix `(n,)`."""
     p, q = single.draft, single.target
     live = np.flatnonzero(p + q > 0)
-    with quiet():
-        order = live[np.argsort(q[live] / p[live], kind="stable")]
+    order = live[ascending(p[live], q[live])]
     if isinstance(single.law, IID):
         return order, np.minimum(np.cumsum(p[order]), 1.0) ** single.law.k
     _check_size(len(order), "The frontier without replacement")

@@ -8,6 +8,7 @@ import numpy as np
 
 from otm._arrays import as_scalar_or_array, quiet
 from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
+from otm.overlap import OverlapCurve
 from otm.partial.interval import Interval
 from otm.partial.known import Floats, Mask
 from otm.partial.pair import PartialPair
@@ -108,25 +109,19 @@ def _log_size(draft: Floats, target: Floats) -> Floats:
 def _shifted_kl(draft: Floats, target: Floats, shift_draft: Floats, shift_target: Floats) -> Floats:
     """Integrate (min(1, t) − H(t) − shift_target − t·shift_draft)₊/t over t > 0, `(...)`; parts that would diverge count 0.
 
-    Between neighbouring ratios q/p, 1 among them, H(t) = Q(ratios below) + t·P(ratios above) and the bracket is linear.
+    Between neighbouring ratios H(t) = t·P(ratios above) + Q(ratios below), so that on either side of 1 the bracket is linear.
     """
-    with quiet():
-        ratio = np.where(draft > 0, target / draft, np.where(target > 0, np.inf, 0.0))
-    # A token without mass at ratio 1 cuts the interval where min(1, t) turns.
-    edge = np.zeros_like(ratio[..., :1])
-    ratio, p, q = (np.concatenate([a, edge + value], axis=-1) for a, value in ((ratio, 1.0), (draft, 0.0), (target, 0.0)))
-    order = np.argsort(ratio, axis=-1)
-    ratio, p, q = (np.take_along_axis(a, order, axis=-1) for a in (ratio, p, q))
-    above = np.flip(np.cumsum(np.flip(p, axis=-1), axis=-1), axis=-1)[..., 1:]
-    start, stop = ratio[..., :-1], ratio[..., 1:]
-    late = start >= 1.0
-    constant = late - np.cumsum(q, axis=-1)[..., :-1] - shift_target[..., None]
-    slope = ~late - above - shift_draft[..., None]
-    with quiet():
-        zero = -constant / slope
-        left = np.where(slope > 0, np.maximum(start, zero), start)
-        right = np.where(slope < 0, np.minimum(stop, zero), stop)
-        piece = constant * (np.log(right) - np.log(left)) + slope * (right - left)
-    usable = (right > left) & (left > 0) & np.isfinite(right)
-    total: Floats = np.where(usable, np.maximum(piece, 0.0), 0.0).sum(axis=-1)
+    curve = OverlapCurve.of(draft, target)
+    total = np.zeros(draft.shape[:-1])
+    for lowest, highest, level, rise in ((0.0, 1.0, 0.0, 1.0), (1.0, np.inf, 1.0, 0.0)):
+        start, stop = (np.clip(ends, lowest, highest) for ends in (curve.ratio[..., 1:], curve.ratio[..., :-1]))
+        constant = level - curve.below_target[..., :-1] - shift_target[..., None]
+        slope = rise - curve.above_draft[..., :-1] - shift_draft[..., None]
+        with quiet():
+            zero = -constant / slope
+            left = np.where(slope > 0, np.maximum(start, zero), start)
+            right = np.where(slope < 0, np.minimum(stop, zero), stop)
+            piece = constant * (np.log(right) - np.log(left)) + slope * (right - left)
+        usable = (right > left) & (left > 0) & np.isfinite(right)
+        total += np.where(usable, np.maximum(piece, 0.0), 0.0).sum(axis=-1)
     return total

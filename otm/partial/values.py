@@ -8,14 +8,14 @@ not tight beyond one draft.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from otm._arrays import as_scalar_or_array, quiet
 from otm.drafts.iid import IID
+from otm.drafts.iid_cut import iid_values
 from otm.errors import InvalidParameter
-from otm.overlap import iid_values
+from otm.overlap import overlap
 from otm.partial.completion import Completion
 from otm.partial.interval import Interval
 from otm.partial.known import Floats, Mask
@@ -216,11 +216,9 @@ def _rows(completion: Completion) -> tuple[Floats, Floats]:
     return completion.draft.reshape(-1, width), completion.target.reshape(-1, width)
 
 
-def _overlap(completion: Completion, level: Any) -> Floats:
-    """Evaluate H(t) = Σ min(q, t p) at one level, or one per row, `(rows,)`."""
-    p, q = _rows(completion)
-    values: Floats = np.minimum(q, np.reshape(level, (-1, 1)) * p).sum(axis=1)
-    return values
+def _overlap(completion: Completion, level: Floats | float) -> Floats:
+    """Evaluate H(t) of a completion at one level, or one per row, `(rows,)`."""
+    return np.asarray(overlap(*_rows(completion), level))
 
 
 def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from otm import overlap as cut
-from otm._arrays import Array, gather, integer_power, namespace, quiet, running_sum, search_rows, total
-from otm.races import hits_in_order
-from otm.verifiers import kseq
+from otm._arrays import Array, integer_power, namespace, quiet, total
+from otm.drafts.iid_cut import optimum_along
+from otm.overlap import OverlapCurve
+from otm.races import matching_probabilities
 from otm.verifiers.fuzzy import Fuzzy
+from otm.verifiers.kseq import kseq_along
 from otm.verifiers.lenience import Lenience
+from otm.verifiers.recursive_rejection import rejection_levels
 from otm.verifiers.typical_acceptance import TypicalAcceptance
 
 Values = dict[tuple[str, int], Array]
@@ -26,30 +28,21 @@ _SMALLEST, _SMALLEST_SINGLE = 2.3e-308, 1.2e-38
 _SINGLE = 1e-4  # a mean of float32 logarithms, each below 90 in size, is off by less
 
 
-def in_ratio_order(p: Array, q: Array, ks: Sequence[int]) -> Values:
-    """Return what reads the order of q/p: the optimum, K-SEQ, recursive rejection, lenience, races. This is the one sort."""
-    xp = namespace(p, q)
-    order = cut.descending_ratio_order(p, q)
-    sorted_p, sorted_q = gather(p, order), gather(q, order)
-    ratio = sorted_q / sorted_p
-    if bool(xp.isnan(total(ratio[..., -1]))):  # p = q = 0 sorts last
-        ratio = xp.where(xp.isnan(ratio), xp.zeros_like(ratio), ratio)
-    masses = sorted_q + 0.0  # running_sum may overwrite its argument
-    above_p, above_q = running_sum(sorted_p), running_sum(sorted_q)
-    whole = above_q[..., -1]
-    hit = hits_in_order(ratio, above_p, above_q)
-    values: Values = {("race_iid", 1): _dot(masses, hit)}
+def along_the_curve(p: Array, q: Array, ks: Sequence[int]) -> Values:
+    """Return the functionals of the overlap curve, from its one sort: the optimum, K-SEQ, recursive rejection, lenience, races."""
+    xp, curve = namespace(p, q), OverlapCurve.of(p, q)
+    whole, masses, hit = curve.total_target, curve.in_order(q), matching_probabilities(curve)
+    scale = xp.zeros_like(whole) + Lenience().lenience
+    values: Values = {("race_iid", 1): _dot(masses, hit), ("lenience_iid", 1): curve.at(scale) / scale}  # Σ min(p, q/l)
     _list_races(values, masses, hit, ks)
     for k, missed in _powers(1.0 - hit, ks):
         values["poisson_representation_lower_without_replacement", k] = whole - _dot(masses, missed)
-    accepted = kseq.values_in_order(ratio, above_p, whole[..., None] - above_q, ks)
-    best = cut.values_in_order(above_p, above_q, ks)
-    for i, k in enumerate(ks):
-        values["kseq_iid", k], values["optimum_iid", k] = accepted[i, ...], best[i, ...]
-    prefix = _Prefix(ratio, above_p, above_q)
-    values |= _recursive_rejection(prefix, whole, ks)
-    scale = Lenience().lenience
-    values["lenience_iid", 1] = (whole - prefix.excess(xp.zeros_like(whole) + scale)) / scale  # Σ min(p, q/l)
+    for stem, curves in (
+        ("optimum_iid", optimum_along(curve, ks)),
+        ("kseq_iid", kseq_along(curve, ks)),
+        ("recursive_rejection_iid", rejection_levels(curve.at, whole, ks)),
+    ):
+        values |= {(stem, k): curves[i, ...] for i, k in enumerate(ks)}
     return values
 
 
@@ -59,41 +52,6 @@ def _list_races(values: Values, masses: Array, hit: Array, ks: Sequence[int]) ->
     for k in ks:
         c = 1.0 / (k - 1) if k > 1 else 1.0
         values["list_race_rule_iid", k] = k * c * total(weight / (hit + c)) if k > 1 else total(weight)
-
-
-class _Prefix:
-    """Sums over the tokens with q/p above a threshold, from running sums in descending order of q/p."""
-
-    def __init__(self, ratio: Array, above_p: Array, above_q: Array) -> None:
-        self._width = int(ratio.shape[-1])
-        self._ascending = namespace(ratio).flip(ratio, axis=-1)
-        self._above_p, self._above_q = above_p, above_q
-
-    def excess(self, threshold: Array) -> Array:
-        """Return Σ (q − c p)₊ for c `(...)` ≥ 0: Q − c P of the tokens with q > c p."""
-        xp = namespace(threshold)
-        below = search_rows(self._ascending, threshold[..., None])
-        last = self._width - below - 1
-        index = xp.maximum(last, xp.zeros_like(last))
-        inside_p, inside_q = (xp.take_along_axis(sums, index, axis=-1) for sums in (self._above_p, self._above_q))
-        value = xp.where(last >= 0, inside_q - threshold[..., None] * inside_p, xp.zeros_like(inside_q))
-        return xp.maximum(value, xp.zeros_like(value))[..., 0]
-
-
-def _recursive_rejection(prefix: _Prefix, whole: Array, ks: Sequence[int]) -> Values:
-    """Return recursive rejection from the same order.
-
-    With m_i the probability that i drafts were rejected and M_i = m_0 + … + m_{i−1}, the residual after i rejections is
-    (q − M_i p)₊/m_i, so that m_i = Σ (q − M_i p)₊ (by induction: (q − M p)₊ less m p, where positive, is (q − (M + m) p)₊).
-    """
-    values: Values = {}
-    rejected, used = whole / whole, whole - whole
-    for k in range(1, max(ks) + 1):
-        used = used + rejected
-        rejected = namespace(used).minimum(prefix.excess(used), rejected)
-        if k in ks:
-            values["recursive_rejection_iid", k] = 1.0 - rejected
-    return values
 
 
 def by_powers(p: Array, q: Array, ks: Sequence[int]) -> Values:
@@ -202,7 +160,7 @@ def chunk_values(p: Array, q: Array, log_p: Array, log_q: Array, ks: Sequence[in
     """Return every value of a chunk and its descriptions; float64, `ks` ascending."""
     with quiet():
         described = describe_pair(p, q, log_p, log_q)
-        values = in_ratio_order(p, q, ks) | by_powers(p, q, ks) | by_likely_tokens(p, q, ks)
+        values = along_the_curve(p, q, ks) | by_powers(p, q, ks) | by_likely_tokens(p, q, ks)
         return values | single_draft(p, q, described, values["maximal_iid", 1]), described
 
 

@@ -262,7 +262,7 @@ def _values(
 
 @_part(_FAST | {"nnan"})
 def _optima(above_p: Floats, above_q: Floats, power: Floats, ks: Integers, values: Floats) -> None:
-    """Fill α*_k = 1 − max_C [(1 − C)^k + Q(Tᶜ) − 1]⁺ over the prefixes Tᶜ of mass C (`otm.overlap`)."""
+    """Fill α*_k = 1 − max_C [(1 − C)^k + Q(Tᶜ) − 1]⁺ over the prefixes Tᶜ of mass C (`otm.drafts.iid_cut`)."""
     n = len(above_p)
     power[:] = 1.0
     reached = 0
@@ -347,7 +347,7 @@ def _excess(ratio: Floats, above_p: Floats, above_q: Floats, threshold: float) -
 
 @_part()
 def _recursive_rejection(ratio: Floats, above_p: Floats, above_q: Floats, ks: Integers, values: Floats) -> None:
-    """Fill 1 − m_k from m_i = Σ (q − (m_0 + … + m_{i−1}) p)₊ (`otm.table.arrays._recursive_rejection`)."""
+    """Fill 1 − m_k from m_i = Σ (q − (m_0 + … + m_{i−1}) p)₊ (`otm.verifiers.recursive_rejection.rejection_levels`)."""
     rejected, used, drawn = 1.0, 0.0, 0
     for i, k in enumerate(ks):
         while drawn < k:

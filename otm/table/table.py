@@ -27,7 +27,7 @@ from otm._arrays import Array, clip, namespace, reserve
 from otm.drafts.successive_cut import check_enough_tokens
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 from otm.pmf import align_pair, as_pmf
-from otm.table import arrays as groups
+from otm.table import arrays
 from otm.verbs import check_ks
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.lenience import Lenience
@@ -245,10 +245,10 @@ def unchecked_table(
 def _compiled() -> ModuleType | None:
     """Return the compiled way of the host, if numba is installed; loading it takes a second, so not before it is needed."""
     try:
-        from otm.table import compiled as _table_rows  # noqa: PLC0415
+        from otm.table import compiled  # noqa: PLC0415
 
         one = np.ones((1, 1))
-        _table_rows.chunk_values(one, one, one - one, one - one, [1])
+        compiled.chunk_values(one, one, one - one, one - one, [1])
     except ImportError:
         return None
     except (OSError, EOFError, pickle.UnpicklingError) as error:  # what numba keeps on disk cannot be written, or read again
@@ -259,15 +259,15 @@ def _compiled() -> ModuleType | None:
             stacklevel=2,
         )
         return None
-    return _table_rows
+    return compiled
 
 
 def _chunk(parts: Sequence[Array | None], columns: Sequence[TableColumn], ks: Sequence[int]) -> Array:
     """Return the columns' values and then the descriptions, `(columns + 5, rows)`."""
     xp = namespace(parts[0])
     p, q, log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts)
-    log_p, log_q = (groups.logarithm(a) if log is None else log for a, log in ((p, log_p), (q, log_q)))
-    compiled = _compiled() if isinstance(p, np.ndarray) else None
-    values, described = (groups if compiled is None else compiled).chunk_values(p, q, log_p, log_q, ks)
+    log_p, log_q = (arrays.logarithm(a) if log is None else log for a, log in ((p, log_p), (q, log_q)))
+    way = (_compiled() if isinstance(p, np.ndarray) else None) or arrays
+    values, described = way.chunk_values(p, q, log_p, log_q, ks)
     rows = xp.stack([values[column.stem, column.k] for column in columns], axis=0)
     return xp.concat([clip(rows, 0.0, 1.0), xp.stack([described[name] for name in DESCRIPTIONS], axis=0)], axis=0)

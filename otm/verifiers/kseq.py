@@ -9,31 +9,30 @@ a token is accepted with total probability min(p, q/γ)·p_acc/β, and the resid
 when γ ≥ γ*, the root of p_acc(γ) = γ β(γ) in [1, min(k, max q/p)]. f(γ) = p_acc − γβ is decreasing (SpecTr's main text says
 increasing, its appendix proves decreasing).
 
-γ* to machine precision: in descending order of q/p, γβ(γ) is linear between two neighbouring ratios, so one sort and one binary
-search over tokens find the segment, and a bracketed iteration on scalars finds the root inside. One sort serves every k.
+γ* to machine precision: γβ(γ) is the overlap curve H(γ) (`otm.overlap`), so a search along it finds the linear piece on which
+H(γ) = p_acc(γ), and a bracketed iteration on scalars the root inside. One curve serves every k.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, clip, gather, inverse_cdf, namespace, quiet, running_sum, total
+from otm._arrays import Array, by_rows, clip, inverse_cdf, namespace, quiet, total
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
-from otm.overlap import descending_ratio_order
+from otm.overlap import OverlapCurve
 from otm.pmf import check_real
 from otm.problem import Problem, require_law
 from otm.results import Definition
 from otm.verifiers.base import Conditional, CurvedVerifier, first_accepted
 
 _NEWTON_STEPS = 16
-_FANOUT = 16
 _BISECTIONS = 60
 _SETTLED = 2.0**-52
 
@@ -94,7 +93,7 @@ class KSeq(CurvedVerifier):
         """Evaluate the closed form, batched; at γ* one sort serves every k."""
         if self.gamma is None:
             # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
-            return by_rows(lambda p, q: _accept_each(_solve_gamma(p, q, ks)[1], ks), problem.draft, problem.target)
+            return by_rows(lambda p, q: kseq_along(OverlapCurve.of(p, q), ks), problem.draft, problem.target)
         gamma = self.gamma
         pieces = []
         for k in ks:
@@ -169,7 +168,7 @@ def _iid(problem: object) -> Law:
 def gamma_star_curve(problem: Problem, ks: Sequence[int]) -> Array:
     """Return γ* for each k, shape `(len(ks), ...)`, from one sort (see `gamma_star`)."""
     _iid(problem)
-    return by_rows(lambda p, q: _solve_gamma(p, q, ks)[0], problem.draft, problem.target)
+    return by_rows(lambda p, q: _gamma_along(OverlapCurve.of(p, q), ks)[0], problem.draft, problem.target)
 
 
 def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
@@ -225,106 +224,36 @@ def _gamma(verifier: KSeq, problem: Problem) -> Array:
     return xp.full_like(smallest, float(verifier.gamma))
 
 
-def values_in_order(ratio: Array, above_p: Array, below_q: Array, ks: Sequence[int]) -> Array:
-    """Return the acceptance at γ* for each k, `(len(ks), ...)`, from what one sort gives, all `(..., V)` in float64.
-
-    Args:
-        ratio: q/p in descending order, ∞ where p = 0 < q, 0 where both are 0.
-        above_p: P(first j+1 tokens of the order); below_q: Q(tokens after j).
-        ks: numbers of drafts.
-    """
-    return _accept_each(_root_in_segment(ratio, above_p, below_q, ks)[1], ks)
-
-
-def _accept_each(beta: Array, ks: Sequence[int]) -> Array:
+def kseq_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+    """Return the acceptance at γ* for each k, `(len(ks), ...)`."""
     with quiet():
-        return namespace(beta).stack([_accept(beta[i, ...], k) for i, k in enumerate(ks)], axis=0)
+        return _accept(_gamma_along(curve, ks)[1], _exponents(curve, ks))
 
 
-def _solve_gamma(draft: Array, target: Array, ks: Sequence[int]) -> tuple[Array, Array]:
-    """Return γ* and β(γ*), each `(len(ks), ...)`."""
-    xp = namespace(draft, target)
+def _exponents(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+    """Return the numbers of drafts as floats, `(len(ks), 1, ...)`, to broadcast over the curve's rows."""
+    xp = namespace(curve.ratio)
+    column = xp.asarray(list(ks), dtype=xp.float64, device=curve.ratio.device)
+    return xp.reshape(column, (len(ks), *(1,) * (curve.ratio.ndim - 1)))
+
+
+def _gamma_along(curve: OverlapCurve, ks: Sequence[int]) -> tuple[Array, Array]:
+    """Return γ* and β(γ*), each `(len(ks), ...)`: where H(γ) crosses p_acc(H(γ)/γ), on the linear piece on which it does."""
+    xp, k = namespace(curve.ratio), _exponents(curve, ks)
+
+    def beyond(gamma: Array, slope: Array, offset: Array) -> Array:
+        """Whether γ > γ*, which lies in [1, k]: H(γ) > p_acc(γ)."""
+        return (gamma > k) | ((gamma > 1.0) & (gamma * slope + offset > _accept(slope + offset / gamma, k)))
+
+    piece = curve.piece(beyond, like=k + xp.zeros_like(curve.ratio[..., 0]))
+    # Where no ratio exceeds 1, p = q: γ* = 1 and every draft is accepted.
+    equal = piece.num_beyond == 0
+    left = xp.clip(piece.low, 1.0, None)
+    right = xp.where(equal, left, xp.maximum(left, xp.minimum(piece.high, k + xp.zeros_like(left))))
+    inside, outside = piece.slope, xp.where(equal, xp.ones_like(left), piece.offset)
     with quiet():
-        order = descending_ratio_order(draft, target)
-        sorted_p, sorted_q = gather(draft, order), gather(target, order)
-        ratio = xp.astype(sorted_q, xp.float64) / xp.astype(sorted_p, xp.float64)  # descending; NaN (0/0) last
-        ratio = xp.where(sorted_p > 0, ratio, xp.where(sorted_q > 0, xp.asarray(xp.inf, dtype=xp.float64), 0.0))
-        above_p = running_sum(sorted_p)  # P(first j+1 tokens)
-        below_q = _reverse_running_sum(target, order)  # Q(tokens after j)
-        return _root_in_segment(ratio, above_p, below_q, ks)
-
-
-def _reverse_running_sum(target: Array, order: Array) -> Array:
-    """Return Q of the tokens strictly after each position, accumulated from the small end."""
-    xp = namespace(target)
-    backwards = running_sum(gather(target, xp.flip(order, axis=-1)))
-    inclusive = xp.flip(backwards, axis=-1)
-    return xp.concat([inclusive[..., 1:], xp.zeros_like(inclusive[..., :1])], axis=-1)
-
-
-def _root_in_segment(ratio: Array, above_p: Array, below_q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
-    """Find j with r_{j+1} ≤ γ* ≤ r_j by binary search, then solve with β = A + B/γ inside.
-
-    A = P(first j+1 tokens), whose ratio is at least γ, and B = Q of the others. f is decreasing in γ and ratios descend, so
-    f(r_j) < 0 exactly for the first tokens: count them.
-    """
-    xp = namespace(ratio)
-    num_tokens = int(ratio.shape[-1])
-    shape = (len(ks), *tuple(ratio.shape[:-1]))
-    exponent = xp.reshape(xp.asarray(list(ks), dtype=xp.float64, device=ratio.device), (len(ks), *(1,) * (ratio.ndim - 1)))
-    flat = [xp.reshape(a, (-1,)) for a in (ratio, above_p, below_q)]
-    num_rows = int(flat[0].shape[0]) // num_tokens
-    rows = xp.reshape(xp.arange(num_rows, dtype=xp.int64, device=ratio.device) * num_tokens, (1, *shape[1:]))
-
-    def at(position: Array) -> tuple[Array, Array, Array]:
-        index = xp.reshape(position + rows, (-1,))
-        return tuple(xp.reshape(xp.take(a, index, axis=0), tuple(position.shape)) for a in flat)
-
-    def excess(gamma: Array, inside: Array, outside: Array) -> Array:
-        """γβ − p_acc: negative below γ*."""
-        beta = inside + outside / gamma
-        return gamma * inside + outside - _accept(beta, exponent)
-
-    def before_root(last: Array) -> Array:
-        r, inside, outside = at(_at_most(last, num_tokens - 1))
-        # At r < 1 the root, which is at least 1, lies above: those tokens do not count.
-        return (last < num_tokens) & ~((r <= 1.0) | (excess(r, inside, outside) <= 0))  # NaN (∞·0) counts
-
-    low = _num_leading(before_root, xp.zeros(shape, dtype=xp.int64, device=ratio.device), num_tokens)
-    # Tokens before `low` have ratio above the root: A = P of those, B = Q of the rest.
-    previous = xp.maximum(low - 1, xp.zeros_like(low))
-    r_above, inside, outside = at(previous)
-    none_above = low == 0
-    inside = xp.where(none_above, xp.zeros_like(inside), inside)
-    outside = xp.where(none_above, xp.ones_like(outside), outside)  # all of Q
-    r_below = at(_at_most(low, num_tokens - 1))[0]
-    left = xp.maximum(xp.where(low < num_tokens, r_below, xp.ones_like(r_below)), xp.ones_like(r_below))
-    right = xp.where(none_above, left, xp.minimum(r_above, exponent + xp.zeros_like(left)))
-    right = xp.maximum(left, xp.where(xp.isfinite(right), right, exponent + xp.zeros_like(left)))
-    gamma = _solve_between(left, right, inside, outside, exponent)
-    return gamma, clip(inside + outside / gamma, 0.0, 1.0)
-
-
-def _num_leading(holds: Callable[[Array], Array], low: Array, num_tokens: int) -> Array:
-    """Count the tokens before `holds` first fails, `low` (all 0) giving the shape of the answer.
-
-    By digits: `_FANOUT` − 1 positions of every stretch at once instead of halving it, because on scalars a call costs more than its
-    arithmetic.
-    """
-    xp = namespace(low)
-    steps = xp.reshape(xp.arange(1, _FANOUT, dtype=xp.int64, device=low.device), (-1, *(1,) * low.ndim))
-    stretch = 1
-    while stretch <= num_tokens:
-        stretch *= _FANOUT
-    while stretch > 1:
-        stretch //= _FANOUT
-        last = low[None, ...] + stretch * steps - 1  # the last token of each stretch
-        low = low + stretch * xp.sum(xp.astype(holds(last), xp.int64), axis=0)
-    return low
-
-
-def _at_most(index: Array, largest: int) -> Array:
-    return namespace(index).where(index < largest, index, namespace(index).full_like(index, largest))
+        gamma = _solve_between(left, right, inside, outside, k)
+        return gamma, clip(inside + outside / gamma, 0.0, 1.0)
 
 
 def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:

@@ -26,8 +26,10 @@ from numpy.typing import NDArray
 from otm._arrays import Array, by_rows, quiet, total
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
+from otm.overlap import OverlapCurve
 from otm.problem import Problem
 from otm.races import (
+    drafted_ascending,
     exponential_nodes,
     log_arrivals,
     log_exponentials,
@@ -35,7 +37,6 @@ from otm.races import (
     overtaking_rates,
     per_row,
     sequences,
-    sort_by_ratio,
 )
 from otm.results import Coupling, Definition
 from otm.verifiers.base import Shared, Verifier
@@ -137,13 +138,14 @@ class ListRaceRule(Shared):
 
 def _own_list_match(draft: Array, target: Array, k: int) -> Array:
     """Return Σ_j k q_j/(k + g_j) from h = 1/(1 + g): k/(k + g) = k h/(1 + (k − 1) h)."""
-    masses, hit = matching_probabilities(draft, target)
-    return total(masses * (k * hit / (1.0 + (k - 1) * hit)))
+    curve = OverlapCurve.of(draft, target)
+    hit = matching_probabilities(curve)
+    return total(curve.in_order(target) * (k * hit / (1.0 + (k - 1) * hit)))
 
 
 def any_list_match(draft: NDArray[np.float64], target: NDArray[np.float64], k: int) -> float:
     """Return Pr(the output is one of the k drafts) by the integral; one row."""
-    order = sort_by_ratio(draft, target)
+    order = drafted_ascending(draft, target)
     p, q = draft[order], target[order]
     rates = overtaking_rates(p, q)
     t, weights = _list_nodes(k)
@@ -185,7 +187,7 @@ def _conditional_winners(
 
     In the winning list y arrives at exactly r_y t: x ≠ y wins the draft race if it arrives before, Σ_{x≤m<y} of the same terms.
     """
-    order = sort_by_ratio(draft, target)
+    order = drafted_ascending(draft, target)
     p = draft[order]
     rates = overtaking_rates(p, target[order])
     suffix = _suffix_rates(p, rates, t[:, None])

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, inverse_cdf, namespace, quiet, total
+from otm._arrays import Array, by_rows, inverse_cdf, quiet
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
+from otm.overlap import overlap
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Conditional, Verifier
@@ -46,7 +47,7 @@ class Maximal(Verifier):
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return Σ min(p, q)."""
-        return by_rows(lambda p, q: total(namespace(p, q).minimum(p, q))[None], problem.draft, problem.target)[0]
+        return by_rows(lambda p, q: overlap(p, q)[None], problem.draft, problem.target)[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -36,8 +36,9 @@ from otm.drafts.base import PAD, Law
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
+from otm.overlap import ascending
 from otm.problem import Problem
-from otm.races import exponential_nodes, log_arrivals, log_exponentials, per_row, race_match, sequences, sort_by_ratio
+from otm.races import drafted_ascending, exponential_nodes, log_arrivals, log_exponentials, per_row, race_match, sequences
 from otm.results import Coupling, Definition, is_member
 from otm.verifiers.base import Shared, Verifier
 
@@ -169,7 +170,7 @@ def first_arrivals_match(draft: NDArray[np.float64], target: NDArray[np.float64]
     Raises:
         TooLarge: beyond 512 tokens with p > 0.
     """
-    order = sort_by_ratio(draft, target)
+    order = drafted_ascending(draft, target)
     p, q = draft[order], target[order]
     if len(order) <= k:
         return float(q.sum())  # everything that can be drafted is
@@ -206,7 +207,7 @@ def winners_coupling(draft: NDArray[np.float64], target: NDArray[np.float64]) ->
     """
     live = np.flatnonzero(draft + target > 0)
     with quiet():
-        order = live[np.argsort(target[live] / draft[live], kind="stable")]
+        order = live[ascending(draft[live], target[live])]
         p, q = draft[order], target[order]
         below, above = np.cumsum(p) - p, np.cumsum(q[::-1])[::-1]
         below[0] = 0.0

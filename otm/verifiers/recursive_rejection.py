@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, inverse_cdf, namespace, quiet, total
+from otm._arrays import Array, by_rows, inverse_cdf, namespace, total
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
+from otm.overlap import overlap
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Conditional, CurvedVerifier, first_accepted
@@ -68,7 +69,7 @@ class RecursiveRejection(CurvedVerifier):
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
         """Read every prefix of one recursion to max(ks), batched; without replacement, sum over paths for each k, one row."""
         if not isinstance(problem.law, WithoutReplacement):
-            return by_rows(lambda p, q: _recursion(p, q, ks), problem.draft, problem.target)
+            return by_rows(lambda p, q: _without_order(p, q, ks), problem.draft, problem.target)
         purpose = "The exact acceptance without replacement"
         values = [exact_acceptance(problem.with_law(problem.law.with_k(k)).single(purpose=purpose)) for k in ks]
         xp = namespace(problem.draft, problem.target)
@@ -106,18 +107,27 @@ class RecursiveRejectionRule(Conditional):
         return first_accepted(drafts, wins, inverse_cdf(self.residual, uniforms[:, -1]))
 
 
-def _recursion(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Carry m·r, the residual times the probability m that everything so far was rejected: its sum *is* that probability.
+def rejection_levels(height: Callable[[Array], Array], whole: Array, ks: Sequence[int]) -> Array:
+    """Return the acceptance after each of `ks` drafts, `(len(ks), ...)`, by a walk along the overlap curve.
 
-    (m r − m p)₊ sums to m·Σ (r − p)₊, so nothing is divided, and scaling costs no relative accuracy.
+    With m_i the probability that i drafts were rejected and t_i = m_0 + … + m_{i−1}, the residual after i rejections is
+    (q − t_i p)₊/m_i, so that m_i = Σ (q − t_i p)₊ = 1 − H(t_i) (docs/theory.md, "Recursive rejection").
+
+    Args:
+        height: H at one level of each row.
+        whole: Q(Ω) as `height` sums it, `(...)`: what H reaches where p = q, so that nothing is rejected there.
+        ks: numbers of drafts.
     """
-    xp = namespace(draft, target)
-    p, residual = xp.astype(draft, xp.float64), xp.astype(target, xp.float64, copy=True)
-    rejected = xp.ones_like(p[..., 0])
-    after: dict[int, Array] = {}
-    with quiet():
-        for stage in range(1, max(ks) + 1):
-            residual -= xp.minimum(residual, rejected[..., None] * p)
-            rejected = xp.minimum(total(residual), rejected)
-            after[stage] = 1.0 - rejected
-    return xp.stack([after[k] for k in ks], axis=0)
+    xp = namespace(whole)
+    rejected, level = xp.ones_like(whole), xp.zeros_like(whole)
+    accepted: dict[int, Array] = {}
+    for stage in range(1, max(ks) + 1):
+        level = level + rejected
+        rejected = xp.minimum(xp.clip(whole - height(level), 0.0, None), rejected)
+        accepted[stage] = 1.0 - rejected
+    return xp.stack([accepted[k] for k in ks], axis=0)
+
+
+def _without_order(draft: Array, target: Array, ks: Sequence[int]) -> Array:
+    """Evaluate the curve level by level: k passes are cheaper than a sort."""
+    return rejection_levels(lambda level: overlap(draft, target, level), total(target), ks)

@@ -176,7 +176,7 @@ class TestKullbackLeibler:
             otm.lossy.kl_frontier(Problem(draft=[0.5, 0.5], target=[0.4, 0.6], law=otm.Greedy(2)), kl=0.1)
         with pytest.raises(otm.errors.InvalidParameter, match="kl must lie in"):
             otm.lossy.kl_frontier(Problem(draft=[0.5, 0.5], target=[0.4, 0.6], law=IID(2)), kl=-1.0)
-        with pytest.raises(otm.errors.TooLarge, match=r"4,096 tokens; there are 5,000.*Call otm\.kl_frontier"):
+        with pytest.raises(otm.errors.TooLarge, match=r"4,096 tokens; there are 5,000.*Call otm\.lossy\.kl_frontier"):
             otm.lossy.kl_frontier_program(
                 Problem(draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=IID(2)), kl=0.1
             )

@@ -36,8 +36,7 @@ CERTIFIED = 1e-9
 
 
 def module() -> Any:
-    """The module; `otm.sequence.best_step` is the function."""
-    return sys.modules["otm.sequence.best_step"]
+    return sys.modules["otm.sequence.best"]
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import otm
-from otm import table as module
+from otm.overlap import OverlapCurve
 from otm.table import TableColumn, acceptance_table, table_columns
+from otm.table import table as module
 from otm.table.table import DESCRIPTIONS
 from tests import strategies
 from tests.conftest import Backend
@@ -198,13 +200,13 @@ def test_compiled_rows_are_what_numpy_says(kind: str) -> None:
 
 
 def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order() -> None:
-    from otm.table import compiled as _table_rows
+    from otm.table import compiled
 
     rng = np.random.default_rng(6)
     q = np.full((2, 300), 1 / 300)
     p = q * (1 + 2.0**-50 * rng.permutation(300))
     q[1, ::2] = p[1, ::2] = 0.0  # only tokens with mass are sorted
-    order, live = _table_rows.descending_ratio_order(p, q)
+    order, live = compiled.descending_ratio_order(p, q)
     assert live.tolist() == [300, 150]
     for row, count in enumerate(live):
         tokens = order[row, :count]
@@ -250,7 +252,7 @@ def test_numba_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     with_numba = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
     monkeypatch.setitem(sys.modules, "numba", None)  # as where it is not installed
     monkeypatch.delitem(sys.modules, "otm.table.compiled")
-    monkeypatch.delattr(otm, "_table_rows")
+    monkeypatch.delattr(otm.table, "compiled")
     module._compiled.cache_clear()
     try:
         assert module._compiled() is None
@@ -286,18 +288,17 @@ def stems() -> set[str]:
 
 def test_both_ways_compute_what_is_declared_with_the_same_constants() -> None:
     """A column that only one of them has, or that none declares, would go unnoticed where the other runs."""
-    from otm import overlap as cut
-    from otm.table import arrays as _table_groups
-    from otm.table import compiled as _table_rows
+    from otm.drafts import iid_cut
+    from otm.table import arrays, compiled
     from otm.verifiers import kseq
 
-    assert _table_rows._LARGEST_MULTIPLIED_POWER == cut._LARGEST_MULTIPLIED_POWER
+    assert compiled._LARGEST_MULTIPLIED_POWER == iid_cut.LARGEST_MULTIPLIED_POWER
     for name in ("_NEWTON_STEPS", "_BISECTIONS", "_SETTLED"):
-        assert getattr(_table_rows, name) == getattr(kseq, name), name
-    assert _table_rows.DESCRIBED == DESCRIPTIONS
+        assert getattr(compiled, name) == getattr(kseq, name), name
+    assert compiled.DESCRIBED == DESCRIPTIONS
     mass = otm.examples.dirichlet(9, rng=np.random.default_rng(8), rows=2)
     declared = {(column.stem, column.k) for column in table_columns((1, 2, 3))}
-    for way in (_table_groups, _table_rows):
+    for way in (arrays, compiled):
         values, described = way.chunk_values(mass, mass[::-1].copy(), np.log(mass), np.log(mass[::-1]), [1, 2, 3])
         assert set(values) == declared, way.__name__
         assert tuple(described) == DESCRIPTIONS, way.__name__
@@ -317,11 +318,16 @@ def test_optima_are_named_and_not_exceeded() -> None:
 
 def test_a_wrong_order_of_the_tokens_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant sorts by q instead of q/p: the comparison with the verbs must fail for everything that reads the order."""
+
+    def by_target(cls: type[OverlapCurve], draft: Any, target: Any) -> OverlapCurve:
+        tokens = np.argsort(-target, axis=-1)
+        return cls(draft, target, tokens, np.take_along_axis(target / draft, tokens, axis=-1))
+
     rng = np.random.default_rng(4)
     draft, target = (otm.examples.dirichlet(20, rng=rng, rows=3) for _ in range(2))
     monkeypatch.setattr(module, "_compiled", lambda: None)
     right = acceptance_table(draft=draft, target=target, k=(1, 3))
-    monkeypatch.setattr(module.groups.cut, "descending_ratio_order", lambda p, q: np.argsort(-q, axis=-1))
+    monkeypatch.setattr(OverlapCurve, "of", classmethod(by_target))
     wrong = acceptance_table(draft=draft, target=target, k=(1, 3))
     for name in ("optimum_iid_k3", "kseq_iid_k3", "recursive_rejection_iid_k3", "list_race_rule_iid_k3", "race_iid_k1"):
         assert np.abs(right[name] - wrong[name]).max() > 1e-3, name
@@ -359,23 +365,23 @@ def test_logarithms_of_nothing(way: str) -> None:
 
 
 def test_read_only_arrays_are_compiled_for_no_anew() -> None:
-    from otm.table import compiled as _table_rows
+    from otm.table import compiled
 
     acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1])
-    before = [len(f.signatures) for f in (_table_rows._describe, _table_rows._values)]  # type: ignore[attr-defined]
+    before = [len(f.signatures) for f in (compiled._describe, compiled._values)]  # type: ignore[attr-defined]
     mass = np.array([[0.5, 0.25, 0.25, 0.0]])
     mass.flags.writeable = False
     acceptance_table(draft=mass, target=mass, k=[1], log_draft=np.zeros((1, 4)))
-    assert [len(f.signatures) for f in (_table_rows._describe, _table_rows._values)] == before  # type: ignore[attr-defined]
+    assert [len(f.signatures) for f in (compiled._describe, compiled._values)] == before  # type: ignore[attr-defined]
 
 
 def test_numbas_files_on_disk_may_be_useless(monkeypatch: pytest.MonkeyPatch) -> None:
-    from otm.table import compiled as _table_rows
+    from otm.table import compiled
 
     def full(*_: object) -> object:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_table_rows, "chunk_values", full)
+    monkeypatch.setattr(compiled, "chunk_values", full)
     module._compiled.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to another folder"):

@@ -346,6 +346,6 @@ def test_histograms_without_numbers(counts: object) -> None:
 
 def test_survivals_are_no_positions() -> None:
     with pytest.raises(
-        otm.errors.InvalidParameter, match=r"must be an otm\.sequence\.PositionAcceptance; got \[0\.8, 0\.6\]\. Build"
+        otm.errors.InvalidParameter, match=r"must be an otm\.trees\.PositionAcceptance; got \[0\.8, 0\.6\]\. Build"
     ):
         chain_acceptance([0.8, 0.6])  # type: ignore[arg-type]

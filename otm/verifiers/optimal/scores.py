@@ -9,7 +9,7 @@ a = s/p, it is enough to check the prefixes: with x = P(prefix) and G(x) = s(pre
 x ↦ x^k is convex, so a line of G that starts and ends above x^k stays above it: checking the ends of the lines is enough too.
 
 **2. The best such law.** Single-draft rejection on a draft of law s accepts Σ min(s, q). Let T, a prefix of supp p in ascending
-order of r = q/p, attain the minimum of Q(T) − P(T)^k, so that α* = 1 + Q(T) − P(T)^k (`otm.overlap`). Take
+order of r = q/p, attain the minimum of Q(T) − P(T)^k, so that α* = 1 + Q(T) − P(T)^k (`otm.drafts.iid_cut`). Take
 
     s = p · a,   a = clip(r, c, d),   c with Σ_T p·max(r, c) = P(T)^k,   d with Σ_{off T} p·min(r, d) = 1 − P(T)^k.
 
@@ -65,6 +65,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import integer_power, quiet, reserve
 from otm.errors import SolverFailure
+from otm.overlap import OverlapCurve
 from otm.verifiers.optimal.curtain import score_pieces
 
 Vector = NDArray[np.float64]
@@ -464,16 +465,11 @@ def scores_of_tokens(draft: Vector, target: Vector, k: int, *, undrafted: float 
     live = None if np.count_nonzero(draft) == len(draft) else np.flatnonzero(draft)
     if live is not None:
         undrafted += float(target[draft == 0].sum())
-    with quiet():
-        ratio = target / draft if live is None else target[live] / draft[live]
-    # Descending; NumPy's unstable sort is vectorised, and ties share their level whatever their order.
-    order = np.argsort(ratio)[::-1]
-    where = order if live is None else live[order]
-    p, q, sorted_ratio = draft[where], target[where], ratio[order]
-    outside = np.cumsum(p)
-    chosen = optimal_selection(p, q, sorted_ratio, outside, undrafted, k)
-    del q
-    planned = np.clip(sorted_ratio, chosen.low, chosen.high, out=sorted_ratio)
+    curve = OverlapCurve.of(draft, target) if live is None else OverlapCurve.of(draft[live], target[live])
+    where = curve.tokens if live is None else live[curve.tokens]
+    p, outside = draft[where], curve.above_draft
+    chosen = optimal_selection(p, target[where], curve.ratio, outside, undrafted, k)
+    planned = np.clip(curve.ratio, chosen.low, chosen.high)
     selected = planned * p
     selected = np.cumsum(selected, out=selected)
     atoms = np.unique(planned[choose_atoms(planned, outside, selected, chosen.cut, k)])

@@ -1,0 +1,99 @@
+"""The optimal acceptance of i.i.d. drafts as a minimum along the overlap curve.
+
+For every draft law, the best acceptance of any coupling is α* = 1 + min_T [Q(T) − b(T)] over sets T of tokens, where b(T) is the
+probability that all drafts fall into T (max-flow/min-cut on the graph from drafted sets to their tokens; docs/theory.md, "The
+cut formula"). For k i.i.d. drafts b(T) = P(T)^k, and a minimising T is a *prefix* of supp p in ascending order of q/p: tokens
+that the draft model overrates most come first.
+
+The scan runs over the complements of the prefixes, from the other end of the order: with C = P(Tᶜ) accumulated from the small
+side, b(T) = exp(k·log1p(−C)) keeps full accuracy where P(T) is close to 1, which is where k in the thousands looks. It looks at
+every prefix: in terms of the curve's level there may be several local minima (docs/theory.md, "The overlap curve").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array, by_rows, integer_power, namespace, quiet
+from otm.overlap import OverlapCurve
+
+LARGEST_MULTIPLIED_POWER = 64
+"""Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2 units in the last place lost."""
+
+
+def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
+    """Return α*_k = 1 + min_j [Q(T_j) − P(T_j)^k] over prefixes T_j, for each k, shape `(len(ks), ...)` in float64.
+
+    Cost: one sort, two running sums and one pass per k: O(V log V + V·len(ks)). Accuracy: that of the running sums, for every k.
+    """
+    return by_rows(lambda p, q: optimum_along(OverlapCurve.of(p, q), ks), draft, target)
+
+
+def iid_worst_set(draft: NDArray[Any], target: NDArray[Any], k: int) -> NDArray[np.bool_]:
+    """Return the minimising prefix T as a mask `(V,)`; ties go to the largest complement."""
+    curve = OverlapCurve.of(draft, target)
+    with quiet():
+        loss = -curve.above_target - np.exp(k * np.log1p(-np.minimum(curve.above_draft, 1.0)))
+    members = np.ones(len(draft), dtype=bool)
+    best = int(np.argmin(loss))
+    # The empty complement (T = Ω) has Q − b = 0, which in these terms is −1.
+    if loss[best] < -1.0:
+        members[curve.tokens[: best + 1]] = False
+    return members
+
+
+def optimum_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+    """Return α*_k for each k, `(len(ks), ...)`."""
+    xp = namespace(curve.above_draft)
+    with quiet():
+        gains = _worst_gains(curve.above_draft, curve.above_target, sorted(set(ks)))
+    return xp.stack([1.0 - xp.clip(gains[k], 0.0, 1.0) for k in ks], axis=0)
+
+
+def _worst_gains(outside: Array, rejected: Array, ks: Sequence[int]) -> dict[int, Array]:
+    """Return, for each k of the ascending `ks`, max_T [b_k(T) − Q(T)]: the rejection probability of the optimum.
+
+    With Tᶜ on the prefixes of the order, C = `outside` and Q(Tᶜ) = `rejected`: b(T) − Q(T) = (1 − C)^k + Q(Tᶜ) − 1. Arrays of
+    100,000 entries cost more to allocate than to fill (page faults), so the loop over k works in three arrays that it overwrites.
+    """
+    xp = namespace(outside)
+    inside = 1.0 - outside
+    contained, power = None, 0  # (1 − C)^power
+    log_inside = None
+    work = xp.empty_like(outside)
+    gains = {}
+    for k in ks:
+        if k <= LARGEST_MULTIPLIED_POWER:
+            if contained is not None and k == power + 1:
+                contained *= inside
+            else:
+                step = integer_power(inside, k - power)
+                contained = step if contained is None else _times(contained, step)
+            power = k
+            gains[k] = xp.max(_sum_into(work, contained, rejected), axis=-1) - 1.0
+        else:
+            if log_inside is None:
+                log_inside = xp.log1p(-xp.minimum(outside, xp.ones_like(outside)))
+            work[...] = log_inside
+            work *= k
+            work = xp.exp(work)
+            work += rejected
+            gains[k] = xp.max(work, axis=-1) - 1.0
+    return gains
+
+
+def _sum_into(work: Array, left: Array, right: Array) -> Array:
+    if isinstance(work, np.ndarray):
+        return np.add(left, right, out=work)
+    work[...] = left
+    work += right
+    return work
+
+
+def _times(accumulator: Array, factor: Array) -> Array:
+    accumulator *= factor
+    return accumulator
