@@ -206,6 +206,14 @@ class _Race:
         alive = np.flatnonzero((state[:, -1, :live] > _NEGLIGIBLE).any(axis=0))
         return int(alive[-1]) + 1 if len(alive) else 0
 
+    def counts_before_each(self, state: _Floats, rates: _Floats, live: int) -> _Floats:
+        """Return F_0, .., F_{k−1} before each token of the given rates, `(B, k, live)`; T gains all but the last one."""
+        k = state.shape[1] - 1
+        counts = np.empty((len(rates), 1, k, live))
+        counts[0] = state[:, 1:, :live]
+        self.advance(state, rates[None, :-1], live, counts[1:], range(1, k + 1))
+        return counts[:, 0]
+
 
 def _prefix_scan(draft: _Floats, target: _Floats, ks: Sequence[int]) -> tuple[NDArray[np.intp], _Floats]:
     """Return the ascending order of q/p `(rows, V)` and 1 − b_k of each prefix `(len(ks), rows, V)`."""
@@ -245,25 +253,21 @@ def _escape(p: _Floats, outside: _Floats, ks: Sequence[int]) -> _Floats:
 def _inclusion(p: _Floats, k: int) -> _Floats:
     """Return the inclusion probabilities of tokens that all have mass, 2 ≤ k < len(p)."""
     race = _Race.over(k, k + 1, float(p.min()))
+    # Without x at most k − 1 arrivals means at most k with it: where F_k is gone, every token's term is. So k + 1 are carried.
     state, live = race.start(1, k + 1), race.nodes
     blocks = _blocks(len(p), race.nodes * (k + 1))
     marks = []
     for block in blocks:
         marks.append(state[:, : k + 1].copy())
-        # Without x at most k − 1 arrivals means at most k with it: where F_k is gone, every token's term is.
         live = race.advance(state, p[None, block], live, None)
     after = race.start(1, k)
     included = np.empty(len(p))
     for block, before in zip(reversed(blocks), reversed(marks), strict=True):
-        rates = p[None, block]
-        size = rates.shape[1]
-        prefix, suffix = np.empty((2, size, 1, k, live))
-        prefix[0], suffix[-1] = before[:, 1:, :live], after[:, 1:, :live]
-        race.advance(before, rates[:, :-1], live, prefix[1:], range(1, k + 1))
-        race.advance(after, rates[:, :0:-1], live, suffix[-2::-1], range(1, k + 1))
-        race.advance(after, rates[:, :1], live, None)
-        exactly = np.diff(suffix[:, 0], axis=1, prepend=0.0)  # Pr(N = j) of the tokens after x
-        without = np.einsum("bjn,bjn->bn", exactly, prefix[:, 0, ::-1])
+        earlier = race.counts_before_each(before, p[block], live)
+        later = race.counts_before_each(after, p[block][::-1], live)[::-1]
+        race.advance(after, p[None, block][:, :1], live, None)
+        exactly = np.diff(later, axis=1, prepend=0.0)  # Pr(j of the later tokens arrived); of the earlier at most k − 1 − j
+        without = np.einsum("bjn,bjn->bn", exactly, earlier[:, ::-1])
         included[block] = (race.weights(p[block], live) * without).sum(axis=-1) + race.below(p[block])
     return np.minimum(included, 1.0)
 

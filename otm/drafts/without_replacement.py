@@ -140,28 +140,36 @@ class Remaining:
 
     def mass(self, taken: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the mass left when the positions `(n, j)` (into `tokens`) are taken out, `(n,)`."""
-        low, high = self._gaps(taken)
+        low, high = gaps_between(taken, self.size)
         return np.asarray((self.ends[high] - self.ends[low]).sum(axis=1))
 
     def draw(self, taken: NDArray[np.int64], uniforms: NDArray[Any]) -> NDArray[np.int64]:
         """Return a position for each uniform `(n,)`, distributed as what is left after `taken` `(n, j)`; j < S."""
-        low, high = self._gaps(taken)
-        reach = np.cumsum(self.ends[high] - self.ends[low], axis=1)
-        point = uniforms * reach[:, -1]
-        # The first gap whose end lies beyond the point; rounding may put the point on the very end: then the last gap with tokens.
-        last = low.shape[1] - 1 - np.argmax((high > low)[:, ::-1], axis=1)
-        gap = np.minimum((reach <= point[:, None]).sum(axis=1), last)
-        rows = np.arange(len(taken))
-        low_end, high_end = low[rows, gap], high[rows, gap]
-        before = np.where(gap > 0, reach[rows, gap - 1], 0.0)
-        found = np.searchsorted(self.ends, self.ends[low_end] + (point - before), side="right") - 1
-        return np.asarray(np.clip(found, low_end, high_end - 1), dtype=np.int64)
+        low, high = gaps_between(taken, self.size)
+        gap, inside = choose_gap(self.ends[high] - self.ends[low], uniforms)
+        low, high = (np.take_along_axis(edges, gap, axis=1) for edges in (low, high))
+        found = np.searchsorted(self.ends, self.ends[low] + inside, side="right") - 1
+        return np.asarray(np.clip(found, low, high - 1)[:, 0], dtype=np.int64)
 
-    def _gaps(self, taken: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the half-open runs of positions between the taken ones, `(n, j + 1)` each."""
-        cuts = np.sort(taken, axis=1)
-        edge = np.zeros((len(taken), 1), dtype=np.int64)
-        return np.concatenate([edge, cuts + 1], axis=1), np.concatenate([cuts, edge + self.size], axis=1)
+
+def gaps_between(taken: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the half-open runs of positions between the taken ones `(n, j)` of [0, size), `(n, j + 1)` each."""
+    cuts = np.sort(taken, axis=1)
+    edge = np.zeros((len(taken), 1), dtype=np.int64)
+    return np.concatenate([edge, cuts + 1], axis=1), np.concatenate([cuts, edge + size], axis=1)
+
+
+def choose_gap(mass: NDArray[np.float64], uniforms: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Choose a gap of each row ∝ its mass `(n, j + 1)` by a uniform; return it and the mass between its start and the point.
+
+    Both `(n, 1)`. Rounding may put the point on the very end: then it is the last gap with mass.
+    """
+    reach = np.cumsum(mass, axis=1)
+    point = (uniforms * reach[:, -1])[:, None]
+    last = mass.shape[1] - 1 - np.argmax((mass > 0)[:, ::-1], axis=1, keepdims=True)
+    gap = np.minimum((reach <= point).sum(axis=1, keepdims=True), last)
+    before = np.where(gap > 0, np.take_along_axis(reach, np.maximum(gap - 1, 0), axis=1), 0.0)
+    return gap, point - before
 
 
 def _padded(tokens: NDArray[np.int64], k: int) -> NDArray[np.int64]:

@@ -77,7 +77,7 @@ def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:
     law = steps.law(hull, rejected)
     lower = float(single.law.optimal_values(single.draft, law, [single.law.k])[0])
     spent = float(divergence_term(single.target, law).sum())
-    return KlFrontier(lower=lower, upper=steps.dual_upper(hull, rejected, budget), law=law, kl=spent)
+    return KlFrontier(lower=lower, upper=_dual_upper(hull, rejected, budget), law=law, kl=spent)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -184,34 +184,39 @@ class _Steps:
         law[self.zero_tokens] = np.diff(np.maximum(np.cumsum(self.zero_b) - rejected, 0.0), prepend=0.0)
         return np.asarray(law / law.sum())
 
-    def dual_upper(self, hull: Hull, rejected: float, budget: float) -> float:
-        """Evaluate the Lagrangian dual at the multipliers that the string suggests; a valid bound whatever they are.
 
-        With any non-decreasing v ≥ 0 along the order, λ = 1/(v_last − v_first) and cut weights μ_j = λ (v_{j+1} − v_j), weak
-        duality gives α ≤ 1 − Σ μ_j b_j + λ (v_last + D − 1 − Σ q log v). The optimum has v = q/π, and v_first = 0 when tokens with
-        q = 0 carry mass. Cuts inside a block or a flat have weight 0, so the sums run over blocks.
-        """
-        first, q_first, mass_first, last, q_last, mass_last = hull.flats(rejected)
-        heights = hull.vertical + np.cumsum(hull.b) - hull.b
-        reached = np.cumsum(hull.q) - hull.q
-        # For tiny budgets v is constant up to rounding; the tv frontier at Pinsker's TV ≤ √(D/2) is then as good.
-        pinsker = min(1.0, 1.0 - max(0.0, float(np.max(heights - reached))) + math.sqrt(0.5 * budget))
-        with quiet():
-            v = hull.q / hull.b
-            if first:
-                v[:first] = q_first / mass_first
-            if last:
-                v[len(v) - last :] = q_last / mass_last
-        v = np.maximum.accumulate(v)
-        v_zero = 0.0 if not first and mass_first > 0 else float(v[0])
-        if rejected == 0.0 or not np.isfinite(v[-1]) or v[-1] - v_zero < 1e-12:
-            return pinsker if rejected > 0.0 else 1.0
-        scale = 1.0 / (v[-1] - v_zero)
-        weights = scale * np.diff(v, prepend=v_zero)
-        # v is near 1 for a small budget, where scale is large: the logarithms are taken of the exact differences v − 1.
-        log_v = np.where(v > 0.5, np.log1p(np.maximum(v - 1.0, -0.5)), np.log(v))
-        value = 1.0 - weights @ heights + scale * ((v[-1] - 1.0) + budget - hull.q @ log_v)
-        return float(min(pinsker, value))
+def _dual_upper(hull: Hull, rejected: float, budget: float) -> float:
+    """Evaluate the Lagrangian dual at the multipliers that the string suggests; a valid bound whatever they are.
+
+    With any non-decreasing v ≥ 0 along the order, λ = 1/(v_last − v_first) and cut weights μ_j = λ (v_{j+1} − v_j), weak
+    duality gives α ≤ 1 − Σ μ_j b_j + λ (v_last + D − 1 − Σ q log v). The optimum has v = q/π. Cuts inside a block or a flat have
+    weight 0, so the sums run over blocks.
+    """
+    if rejected == 0.0:
+        return 1.0
+    pinsker = min(1.0, 1.0 - hull.most_rejected + math.sqrt(0.5 * budget))
+    v_first, v = _multipliers(hull, rejected)
+    spread = float(v[-1]) - v_first
+    if not 1e-12 <= spread < math.inf:
+        return (
+            pinsker  # for tiny budgets v is constant up to rounding; the tv frontier at Pinsker's TV ≤ √(D/2) is then as good
+        )
+    below = hull.vertical + np.cumsum(hull.b) - hull.b
+    cuts = np.diff(v, prepend=v_first) @ below
+    return float(min(pinsker, 1.0 + (v[-1] - 1.0 + budget - hull.q @ np.log(v) - cuts) / spread))
+
+
+def _multipliers(hull: Hull, rejected: float) -> tuple[float, NDArray[np.float64]]:
+    """Return v = q/π of the string's start, which is 0 where tokens with q = 0 carry mass, and of each block."""
+    first, q_first, mass_first, last, q_last, mass_last = hull.flats(rejected)
+    with quiet():
+        v = hull.q / hull.b
+        if first:
+            v[:first] = q_first / mass_first
+        if last:
+            v[-last:] = q_last / mass_last
+    v = np.maximum.accumulate(v)
+    return 0.0 if not first and mass_first > 0 else float(v[0]), v
 
 
 def _prefix_containment(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

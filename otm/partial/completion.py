@@ -128,15 +128,12 @@ def _on_spare(known: Layout, level: Floats) -> tuple[Floats, Floats]:
 def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
     """Spread `mass` as min(λ·other, cap) over the free tokens, λ from the total; what is left goes to those with other = 0."""
     weights = np.where(free, other, 0.0)
-    ranked = -np.sort(-weights, axis=1)
-    rest = np.cumsum(ranked[:, ::-1], axis=1)[:, ::-1]  # Σ of this weight and the smaller ones
-    left = np.maximum(mass[:, None] - np.arange(weights.shape[1]) * cap[:, None], 0.0)  # after the larger ones took their cap
-    fits = (ranked > 0) & (left * ranked <= cap[:, None] * rest)
-    first = fits.argmax(axis=1)[:, None]
-    scale = np.where(
-        fits.any(axis=1, keepdims=True), np.take_along_axis(left, first, 1) / np.take_along_axis(rest, first, 1), np.inf
-    )
-    filled = np.where(weights > 0, np.minimum(scale * np.where(weights > 0, weights, 1.0), cap[:, None]), 0.0)
+    ascending = np.sort(weights, axis=1)
+    smaller = np.cumsum(ascending, axis=1)  # Σ of this weight and the smaller ones
+    left = np.maximum(mass[:, None] - np.arange(weights.shape[1])[::-1] * cap[:, None], 0.0)  # after a cap for each larger one
+    # Σ min(λ·w, cap) is the least, over j, of j caps and λ times the weights behind the j largest: λ is the largest root.
+    level = np.where(smaller > 0, left / smaller, 0.0).max(axis=1, keepdims=True)
+    filled = np.where(weights > 0, np.minimum(level * weights, cap[:, None]), 0.0)
     idle = free & (weights == 0)
     over = np.maximum(mass - filled.sum(axis=1), 0.0)
     over = np.where(over > weights.shape[1] * _DUST * mass, over, 0.0)  # rounding must not put mass where the other has none

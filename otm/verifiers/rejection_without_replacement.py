@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import inverse_cdf, quiet
 from otm.drafts.base import PAD
-from otm.drafts.without_replacement import Remaining
+from otm.drafts.without_replacement import Remaining, choose_gap, gaps_between
 from otm.errors import TooLarge
 from otm.problem import Problem
 from otm.verifiers.base import Conditional, first_accepted
@@ -139,7 +140,7 @@ class Residuals:
 
     def mass(self, theta: _Floats) -> _Floats:
         """Return G(θ) = Σ (q − θp)₊ for each θ `(n,)`; 0 at the least, where rounding would make it negative."""
-        return np.maximum(self._sum(np.searchsorted(self.falling, -theta, side="left"), theta), 0.0)
+        return np.maximum(self._sum(self._count_above(theta), theta), 0.0)
 
     def next(self, theta: _Floats, mass: _Floats, left: _Floats) -> _Floats:
         """Return θ′ = θ + G/R."""
@@ -153,59 +154,52 @@ class Residuals:
 
     def draw(self, theta: _Floats, uniforms: _Floats) -> NDArray[np.int64]:
         """Return a token ∝ (q − θp)₊ for each θ and uniform `(n,)`: bisection in the running sums; from q where nothing is left."""
-        high = np.searchsorted(self.falling, -theta, side="left")
-        mass = self._sum(high, theta)
-        point = uniforms * mass
-        low, end = np.zeros_like(high), high.copy()
-        while (low < high).any():
-            middle = (low + high) // 2
-            beyond = self._sum(np.minimum(middle + 1, end), theta) > point
-            open_interval = low < high
-            high = np.where(open_interval & beyond, middle, high)
-            low = np.where(open_interval & ~beyond, middle + 1, low)
-        found = self.tokens[np.minimum(low, np.maximum(end - 1, 0))]
-        return np.where((mass > 0) & (end > 0), found, inverse_cdf(self.target, uniforms))
+        end = self._count_above(theta)
+        mass = self._sum(end, theta)
+        found = _first_beyond(lambda count: self._sum(count, theta), uniforms * mass, np.zeros_like(end), end - 1)
+        return np.where((mass > 0) & (end > 0), self.tokens[found], inverse_cdf(self.target, uniforms))
 
     def draw_rejected(self, theta: _Floats, after: _Floats, taken: NDArray[np.int64], uniforms: _Floats) -> NDArray[np.int64]:
         """Return a draft as it is given that this stage rejects it: ∝ (θ′p − max(q, θp))₊ off the tokens `taken` `(n, j)`.
 
-        Its running sums rise only behind the tokens with q/p > θ′; the gaps between taken tokens are chosen first, then the token.
+        First the gap between taken tokens is drawn, then the token in it.
         """
-        start = np.searchsorted(self.falling, -after, side="left")
-        bend = np.searchsorted(self.falling, -theta, side="left")
-        cuts = np.sort(self.place[taken], axis=1)
-        edge = np.zeros((len(theta), 1), dtype=np.int64)
-        low, high = np.concatenate([edge, cuts + 1], axis=1), np.concatenate([cuts, edge + len(self.tokens)], axis=1)
-        column = (theta[:, None], after[:, None], start[:, None], bend[:, None])
-        reach = np.cumsum(self._rejected(high, *column) - self._rejected(low, *column), axis=1)
-        point = uniforms * reach[:, -1]
-        gap = np.minimum((reach <= point[:, None]).sum(axis=1), reach.shape[1] - 1)
-        rows = np.arange(len(theta))
-        low, high = low[rows, gap], high[rows, gap]
-        point = point - np.where(gap > 0, reach[rows, gap - 1], 0.0) + self._rejected(low, theta, after, start, bend)
-        high = np.maximum(high - 1, low)
-        while (low < high).any():
-            middle = (low + high) // 2
-            beyond = self._rejected(middle + 1, theta, after, start, bend) > point
-            high, low = np.where(beyond, middle, high), np.where(beyond | (low >= high), low, middle + 1)
-        return np.asarray(self.tokens[np.minimum(low, len(self.tokens) - 1)])
+        old, new = theta[:, None], after[:, None]
+        start, bend = self._count_above(new), self._count_above(old)
 
-    def _rejected(
-        self, count: NDArray[np.intp], theta: _Floats, after: _Floats, start: NDArray[np.intp], bend: NDArray[np.intp]
-    ) -> _Floats:
-        """Return Σ (θ′p − max(q, θp))₊ over the first `count` tokens, of which those from `start` on count, those from `bend` on
-        with q ≤ θp.
-        """
-        between, beyond = np.clip(count, start, bend), np.maximum(count, bend)
-        with quiet():
-            rising = after * (self.drafted[between] - self.drafted[start]) - (self.wanted[between] - self.wanted[start])
-            return np.asarray(rising + (after - theta) * (self.drafted[beyond] - self.drafted[bend]))
+        def reach(count: NDArray[np.int64]) -> _Floats:
+            """Sum over the first `count` tokens: they count from q ≤ θ′p on, and no longer with q from q ≤ θp on."""
+            between, beyond = np.clip(count, start, bend), np.maximum(count, bend)
+            with quiet():
+                rising = new * (self.drafted[between] - self.drafted[start]) - (self.wanted[between] - self.wanted[start])
+                return np.asarray(rising + (new - old) * (self.drafted[beyond] - self.drafted[bend]))
+
+        low, high = gaps_between(self.place[taken], len(self.tokens))
+        gap, inside = choose_gap(reach(high) - reach(low), uniforms)
+        low, high = (np.take_along_axis(ends, gap, axis=1) for ends in (low, high))
+        found = _first_beyond(reach, inside + reach(low), low, high - 1)
+        return np.asarray(self.tokens[np.minimum(found, len(self.tokens) - 1)[:, 0]])
+
+    def _count_above(self, theta: _Floats) -> NDArray[np.int64]:
+        """Return how many tokens have q/p > θ: the first ones."""
+        return np.asarray(np.searchsorted(self.falling, -theta, side="left"))
 
     def _sum(self, count: NDArray[np.intp], theta: _Floats) -> _Floats:
         """Return Σ (q − θp) over the first `count` tokens; where none of them is ever drafted θ may be anything."""
         drafted = self.drafted[count]
         with quiet():
             return np.asarray(self.wanted[count] - np.where(drafted > 0, theta * drafted, 0.0))
+
+
+def _first_beyond(
+    reach: Callable[[NDArray[np.int64]], _Floats], point: _Floats, low: NDArray[np.int64], high: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the first i in [low, high) whose running sum reach(i + 1) exceeds the point, else `high`, by bisection in each row."""
+    while (low < high).any():
+        middle = (low + high) // 2
+        beyond = (reach(middle + 1) > point) | (low >= high)
+        low, high = np.where(beyond, low, middle + 1), np.where(beyond, middle, high)
+    return low
 
 
 def exact_acceptance(problem: Problem) -> float:

@@ -311,6 +311,14 @@ class TestRaoBlackwell:
         assert found.low <= value <= found.high
         assert found.high - found.low < 0.05
 
+    def test_nothing_to_reject(self) -> None:
+        """Where q = p to rounding, stages reject nothing, and no token is left to be drawn as rejected."""
+        rng = np.random.default_rng(0)
+        for _ in range(50):
+            p = otm.dirichlet(5, rng=rng)
+            problem = otm.Problem(draft=p, target=p, law=otm.WithoutReplacement(3))
+            assert otm.rao_blackwell_acceptance(problem, samples=20, rng=rng).mean == pytest.approx(1.0, abs=rounding(5, 3))
+
     def test_full_vocabulary_beyond_the_exact_sum(self) -> None:
         rng = np.random.default_rng(0)
         problem = otm.Problem(

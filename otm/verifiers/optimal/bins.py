@@ -95,44 +95,30 @@ def _levels(cells: Cells, k: int) -> tuple[Array, Array]:
     held = xp.take_along_axis(contained, cut, axis=-1)
     with quiet():
         ratio = xp.where(p > 0, q / p, xp.zeros_like(p))
-    c = _lowest_level(p, q, ratio, cut, held)
-    d = _highest_level(q, ratio, outside, above, cut, 1.0 - held)
+    # Σ_T p·max(r, c) = P(T)^k on the last bins, and Σ p·min(r, d) = 1 − P(T)^k off T, the mirror image: min(r, d) = −max(−r, −d).
+    c = _lift(cells.draft, cells.target, xp.flip(ratio, axis=-1), bins - cut, held)
+    d = -_lift(p, -q, -ratio, cut, held - 1.0)
+    c, d = xp.clip(c, 0.0, None), xp.clip(d, None, float(k))
     # c ≤ d makes this one clip, but where P(Tᶜ) is 1e-300 rounding leaves nothing of d, which must not reach into T.
     off = xp.arange(bins, device=outside.device) < cut
-    levels = xp.where(off, xp.minimum(ratio, xp.maximum(c, xp.clip(d, None, float(k)))), xp.maximum(ratio, c))
+    levels = xp.where(off, xp.minimum(ratio, xp.maximum(c, d)), xp.maximum(ratio, c))
     levels = xp.ones_like(levels) if k == 1 else levels
     return xp.flip(levels, axis=-1), xp.max(gains, axis=-1) - 1.0
 
 
-def _lowest_level(p: Array, q: Array, ratio: Array, cut: Array, held: Array) -> Array:
-    """Solve Σ_T p·max(r, c) = P(T)^k, `(..., 1)`: lift the longest tail of bins that the spare mass lifts.
+def _lift(p: Array, q: Array, ratio: Array, count: Array, mass: Array) -> Array:
+    """Solve Σ p·max(r, level) = mass over the first `count` bins, by ascending ratio r = q/p; `(..., 1)`, −∞ without any.
 
-    The position is found by counting, not by comparing slopes: a bin of mass 1e-300 has no accurate slope.
+    Lifting bins 0..j to the ratio of bin j takes r_j P_j − Q_j, so the longest run is lifted that the spare mass pays for. It is
+    found by counting, not by comparing slopes: a bin of mass 1e-300 has no accurate slope.
     """
-    xp, bins = namespace(p), int(p.shape[-1])
-    place = xp.arange(bins, device=p.device)
-    tail_p = xp.flip(xp.cumulative_sum(xp.flip(p, axis=-1), axis=-1), axis=-1)  # of this bin and the lower ratios
-    tail_q = xp.flip(xp.cumulative_sum(xp.flip(q, axis=-1), axis=-1), axis=-1)
-    padded = xp.concat([tail_q, xp.zeros_like(tail_q[..., :1])], axis=-1)
-    spare = held - xp.take_along_axis(padded, cut, axis=-1)
-    too_much = (place >= cut) & (p > 0) & (ratio * tail_p - tail_q > spare)
-    first = xp.max(xp.where(too_much, place + 1, xp.zeros_like(place)), axis=-1, keepdims=True)
-    first = xp.minimum(xp.maximum(first, cut), xp.full_like(cut, bins - 1))
-    mass, rest = xp.take_along_axis(tail_p, first, axis=-1), xp.take_along_axis(tail_q, first, axis=-1)
+    xp = namespace(p)
+    place = xp.arange(int(p.shape[-1]), device=p.device)
+    run_p, run_q = xp.cumulative_sum(p, axis=-1), xp.cumulative_sum(q, axis=-1)
+    spare = mass - xp.take_along_axis(run_q, xp.clip(count - 1, 0, None), axis=-1)
+    paid = (place < count) & (p > 0) & (ratio * run_p - run_q <= spare)
+    last = xp.max(xp.where(paid, place, xp.zeros_like(place)), axis=-1, keepdims=True)
+    lifted, before = xp.take_along_axis(run_p, last, axis=-1), xp.take_along_axis(run_q, last, axis=-1)
     with quiet():
-        lifted = (spare + rest) / mass
-    return xp.where((cut < bins) & (mass > 0), xp.clip(lifted, 0.0, None), xp.zeros_like(lifted))
-
-
-def _highest_level(q: Array, ratio: Array, outside: Array, above: Array, cut: Array, left: Array) -> Array:
-    """Solve Σ_{off T} p·min(r, d) = 1 − P(T)^k, `(..., 1)`: cut the longest head of bins that is needed."""
-    xp, bins = namespace(q), int(q.shape[-1])
-    place = xp.arange(bins, device=q.device)
-    spare = xp.take_along_axis(above, cut, axis=-1) - left
-    head_p, head_q = outside[..., 1:], above[..., 1:]
-    enough = (place < cut) & (ratio > 0) & (head_q - ratio * head_p <= spare)
-    last = xp.max(xp.where(enough, place, xp.zeros_like(place)), axis=-1, keepdims=True)
-    mass, head = xp.take_along_axis(head_p, last, axis=-1), xp.take_along_axis(head_q, last, axis=-1)
-    with quiet():
-        level = (head - spare) / mass
-    return xp.where((cut > 0) & (mass > 0), level, xp.full_like(level, xp.inf))
+        level = (spare + before) / lifted
+    return xp.where((count > 0) & (lifted > 0), level, xp.full_like(level, -xp.inf))

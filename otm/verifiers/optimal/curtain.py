@@ -22,7 +22,7 @@ primary result; their places are running sums of lengths from the top, so that t
 from __future__ import annotations
 
 import math
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Sequence
 
 _ENOUGH = 2e-8
 """A Newton step dz with k·|dz| below this leaves k·error ≤ (k·dz)² ≈ 4e-16 behind: the curvature in z is at most k²."""
@@ -81,89 +81,11 @@ def upper_gap(width: float, value: float, k: int) -> float:
     return -math.expm1(z)
 
 
-def pool(
-    mass: Sequence[float],
-    level: Sequence[float],
-    k: int,
-    gap: MutableSequence[float],
-    width: MutableSequence[float],
-    value: MutableSequence[float],
-    first: MutableSequence[int],
-    sibling: MutableSequence[int],
-    stack: MutableSequence[int],
-) -> int:
-    """Place every atom's block and record what it absorbed; return how many blocks are left on the stack.
+_Parts = list["tuple[int, float] | _Parts"]
+"""What tiles a block, from the bottom up: pieces (atom, length) and the parts of the blocks that it absorbed."""
 
-    Block j is the one that atom j made: its upper gap, width and moment; `first[j]` is the topmost block it absorbed, `sibling` the
-    next one down, −1 at the end. No solve is needed to find overlaps: the new block overlaps the one below when, put right on top
-    of it, its moment would be too large.
-    """
-    depth = 0
-    for j in range(len(mass)):
-        here, target, previous = mass[j], mass[j] * level[j], -1
-        first[j] = -1
-        while depth > 0:
-            below = stack[depth - 1]
-            room = gap[below] - here
-            if room >= 0.0 and moment(room, here, k) <= target:
-                break
-            depth -= 1
-            if previous < 0:
-                first[j] = below
-            else:
-                sibling[previous] = below
-            sibling[below] = -1
-            previous = below
-            here += width[below]
-            target += value[below]
-        gap[j], width[j], value[j] = upper_gap(here, target, k), here, target
-        stack[depth] = j
-        depth += 1
-    return depth
-
-
-def cut_into_pieces(
-    mass: Sequence[float],
-    gap: Sequence[float],
-    width: Sequence[float],
-    first: MutableSequence[int],
-    sibling: Sequence[int],
-    stack: Sequence[int],
-    depth: int,
-    walk: MutableSequence[int],
-    edge: MutableSequence[float],
-    left: MutableSequence[float],
-    owner: MutableSequence[int],
-    length: MutableSequence[float],
-) -> int:
-    """Write the pieces in order from the top of [0, 1], the atom that owns each and its length; return their number.
-
-    An atom's pieces lie above, between and below the blocks it absorbed; the last one takes what is left of its mass, so that each
-    atom's lengths sum to its mass whatever the places' rounding. `first` is used up.
-    """
-    count = 0
-    for root in range(depth - 1, -1, -1):
-        level = 0
-        walk[0] = stack[root]
-        edge[stack[root]], left[stack[root]] = gap[stack[root]], mass[stack[root]]
-        while level >= 0:
-            node = walk[level]
-            child = first[node]
-            piece = left[node]
-            if child >= 0:
-                piece = min(piece, max(0.0, gap[child] - edge[node]))
-                left[node] -= piece
-                edge[node] = gap[child] + width[child]
-                first[node] = sibling[child]
-                level += 1
-                walk[level] = child
-                edge[child], left[child] = gap[child], mass[child]
-            else:
-                level -= 1
-            if piece > 0.0:
-                owner[count], length[count] = node, piece
-                count += 1
-    return count
+_Block = tuple[float, float, float, _Parts]
+"""A block: the gap above it, its width, its moment and its parts."""
 
 
 def score_pieces(mass: Sequence[float], level: Sequence[float], k: int) -> tuple[list[int], list[float]]:
@@ -174,10 +96,44 @@ def score_pieces(mass: Sequence[float], level: Sequence[float], k: int) -> tuple
     >>> score_pieces([0.5, 0.5], [0.75, 1.25], 2)  # [1/8, 5/8] is atom 0's block; atom 1 gets the rest
     ([1, 0, 1], [0.375, 0.5, 0.125])
     """
-    n = len(mass)
-    gap, width, value, edge, left = ([0.0] * n for _ in range(5))
-    first, sibling, stack, walk = ([-1] * n for _ in range(4))
-    owner, length = [0] * (2 * n), [0.0] * (2 * n)
-    depth = pool(mass, level, k, gap, width, value, first, sibling, stack)
-    count = cut_into_pieces(mass, gap, width, first, sibling, stack, depth, walk, edge, left, owner, length)
-    return owner[:count], length[:count]
+    blocks: list[_Block] = []
+    for atom, (own, a) in enumerate(zip(mass, level, strict=True)):
+        pooled, goal, absorbed = own, own * a, []
+        while blocks:
+            above, width, value, _ = blocks[-1]
+            # The new block overlaps the one below when, put right on top of it, its moment would be too large.
+            if above >= pooled and moment(above - pooled, pooled, k) <= goal:
+                break
+            absorbed.append(blocks.pop())
+            pooled, goal = pooled + width, goal + value
+        gap = upper_gap(pooled, goal, k)
+        blocks.append((gap, pooled, goal, _parts(atom, own, gap, absorbed)))
+    return _pieces(blocks)
+
+
+def _parts(atom: int, mass: float, gap: float, absorbed: list[_Block]) -> _Parts:
+    """Tile a block: the atom's pieces lie above, between and below the blocks it absorbed, which come from the top down.
+
+    The last piece takes what is left of the atom's mass, so that its lengths sum to it whatever the places' rounding.
+    """
+    parts: _Parts = []
+    for above, width, _, inside in absorbed:
+        length = min(mass, max(0.0, above - gap))
+        parts += (atom, length), inside
+        mass, gap = mass - length, above + width
+    parts.append((atom, mass))
+    return parts[::-1]
+
+
+def _pieces(blocks: list[_Block]) -> tuple[list[int], list[float]]:
+    """Unpack the blocks' parts from the top down; pieces without length are left out."""
+    waiting: _Parts = [parts for *_, parts in blocks]
+    owner, length = [], []
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif part[1] > 0.0:
+            owner.append(part[0])
+            length.append(part[1])
+    return owner, length
