@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 from typing import Any, Literal
@@ -10,6 +11,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from otm._arrays import Array
 from otm.drafts.base import PAD, DraftTable, SetTable
 
 Definition = Literal["membership", "rule"]
@@ -50,9 +52,29 @@ class Coupling:
         return float(np.sum(entries.data[hits]))
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Certified(abc.ABC):  # abstract by intent: each certificate says what attains its ends
+    """A quantity between two certificates: something attains at least `lower`, nothing exceeds `upper`; floats or `(...)`."""
+
+    lower: Array
+    upper: Array
+
+    @property
+    def value(self) -> Array:
+        """The midpoint of the certified interval."""
+        return 0.5 * (self.lower + self.upper)
+
+    @property
+    def gap(self) -> Array:
+        """Upper − lower: what the certificates leave open."""
+        return self.upper - self.lower
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Optimum:
+class Optimum(Certified):
     """The optimal acceptance between two certificates, each evaluated without the solver that proposed it.
+
+    Their gap is at most 1e-9: a wider one is raised as a solver failure.
 
     Attributes:
         lower: value of a feasible flow, rounded down; some coupling accepts at least this much.
@@ -65,8 +87,6 @@ class Optimum:
         method: which program proposed it, "sets" or "sequences".
     """
 
-    lower: float
-    upper: float
     cut: NDArray[np.bool_]
     flow: scipy.sparse.csr_array
     sets: SetTable
@@ -76,16 +96,6 @@ class Optimum:
 
     def __repr__(self) -> str:
         return f"Optimum(value={self.value:.12g}, gap={self.gap:.2g}, sets={len(self.sets.mass)}, method={self.method!r})"
-
-    @property
-    def value(self) -> float:
-        """The midpoint of the certified interval."""
-        return 0.5 * (self.lower + self.upper)
-
-    @property
-    def gap(self) -> float:
-        """Upper − lower, at most 1e-9: a wider gap is raised as a solver failure."""
-        return self.upper - self.lower
 
     @functools.cached_property
     def coupling(self) -> Coupling:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm._arrays import Array, as_scalar_or_array
+from otm._arrays import as_scalar_or_array
 from otm.drafts.iid import IID
 from otm.problem import Problem, require_law
+from otm.results import Certified
 from otm.verifiers.optimal.bins import bracket_ends, check_bins
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Bracket:
+class Bracket(Certified):
     """Two sides of the optimum: some lossless verifier accepts `lower`, none accepts more than `upper`; floats or `(...)`."""
-
-    lower: Array
-    upper: Array
-
-    @property
-    def gap(self) -> Array:
-        """Upper − lower."""
-        return self.upper - self.lower
 
 
 def optimal_bracket(problem: Problem, *, bins: int = 4096) -> Bracket:

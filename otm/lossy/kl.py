@@ -17,6 +17,7 @@ from otm.errors import TooLarge
 from otm.overlap import ascending
 from otm.pmf import check_real
 from otm.problem import Problem, require_law
+from otm.results import Certified
 from otm.taut_string import Hull, string_law, upper_hull
 
 MAX_PREFIXES = 4096
@@ -24,7 +25,7 @@ MAX_PREFIXES = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class KlFrontier:
+class KlFrontier(Certified):
     """A point of the acceptance–divergence frontier between two certificates.
 
     Attributes:
@@ -34,15 +35,8 @@ class KlFrontier:
         kl: KL(q‖π) in nats, at most the budget up to rounding.
     """
 
-    lower: float
-    upper: float
     law: NDArray[np.float64]
     kl: float
-
-    @property
-    def value(self) -> float:
-        """The midpoint of the two certificates."""
-        return 0.5 * (self.lower + self.upper)
 
 
 def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:

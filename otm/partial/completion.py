@@ -21,7 +21,7 @@ import numpy as np
 
 from otm._arrays import quiet
 from otm.drafts.base import Law
-from otm.partial.known import Floats, Layout, Mask
+from otm.partial.known import Floats, Known, Mask
 from otm.problem import Problem
 
 # Twelve halvings of the exponent's range 2^±1000 leave a factor 2; 54 halvings of that leave the last place.
@@ -55,7 +55,7 @@ class Completion:
         return Problem(draft=self.draft, target=self.target, law=law)
 
 
-def complete_closely(known: Layout, shape: tuple[int, ...]) -> Completion:
+def complete_closely(known: Known, shape: tuple[int, ...]) -> Completion:
     """Return the completion with the highest overlap curve, batch shape `shape` (see `PartialPair.closest`)."""
     with quiet():
         apart = _shares(known)
@@ -68,7 +68,7 @@ def complete_closely(known: Layout, shape: tuple[int, ...]) -> Completion:
     return _completion(shape, (p, apart[0][:, None]), (q, apart[1][:, None]), count[:, None], always)
 
 
-def complete_furthest(known: Layout, shape: tuple[int, ...]) -> Completion:
+def complete_furthest(known: Known, shape: tuple[int, ...]) -> Completion:
     """Return the completion with the lowest overlap curve, batch shape `shape` (see `PartialPair.furthest`)."""
     with quiet():
         crowded = _tokens_needed(known) > known.spare
@@ -92,11 +92,11 @@ def _completion(
     return Completion(p.reshape(wide), q.reshape(wide), count.reshape(wide), extreme.reshape(shape))
 
 
-def _caps(known: Layout) -> tuple[Floats, Floats]:
+def _caps(known: Known) -> tuple[Floats, Floats]:
     return known.draft_cap, known.target_cap
 
 
-def _shares(known: Layout) -> tuple[Floats, Floats]:
+def _shares(known: Known) -> tuple[Floats, Floats]:
     """Find the masses P, Q of the spare tokens at the level ρ where Q = ρP, by bisection: ρP − Q never decreases.
 
     Where masses of 1e-300 meet others of 1/4, the float next to ρ can be too far: P and Q are then taken between their values at
@@ -113,7 +113,7 @@ def _shares(known: Layout) -> tuple[Floats, Floats]:
     return p, np.minimum(np.maximum(high * p, least_q), most_q)
 
 
-def _on_spare(known: Layout, level: Floats) -> tuple[Floats, Floats]:
+def _on_spare(known: Known, level: Floats) -> tuple[Floats, Floats]:
     """Return the masses of p and q left for the spare tokens at level ρ, `(rows,)` each, in [0, spare·cap]."""
     p_cap, q_cap = _caps(known)
     q = np.minimum(level[:, None] * known.draft, q_cap[:, None]).sum(axis=1, where=known.only_draft)
@@ -141,7 +141,7 @@ def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
     return np.where(idle, share[:, None], filled)
 
 
-def _tokens_needed(known: Layout) -> Floats:
+def _tokens_needed(known: Known) -> Floats:
     """Return how many tokens the two tails take if they avoid each other and every listed token, `(rows,)`."""
     counts = [
         np.where(tail > 0, np.ceil(tail / cap), 0.0)
@@ -150,13 +150,13 @@ def _tokens_needed(known: Layout) -> Floats:
     return counts[0] + counts[1]
 
 
-def _below_cap(known: Layout) -> Mask:
+def _below_cap(known: Known) -> Mask:
     """Mark tokens known to one model only and less likely there than the cap of that model."""
     low_p = known.only_draft & (known.draft < known.draft_cap[:, None])
     return low_p | (known.only_target & (known.target < known.target_cap[:, None]))
 
 
-def _forget(known: Layout, rows: Mask) -> Layout:
+def _forget(known: Known, rows: Mask) -> Known:
     """Forget, in these rows, what is known of tokens below the cap: fewer facts, more completions, a valid bound."""
     drop = _below_cap(known) & rows[:, None]
     keep = ~drop
@@ -172,7 +172,7 @@ def _forget(known: Layout, rows: Mask) -> Layout:
     )
 
 
-def _free_lumps(known: Layout) -> Floats:
+def _free_lumps(known: Known) -> Floats:
     """Put each tail on tokens of its own: lumps `(rows, 5, 3)` of p-mass, q-mass and number of tokens."""
     lumps = np.zeros((len(known.spare), 5, 3))
     for side, (tail, cap) in enumerate(zip((known.draft_tail, known.target_tail), _caps(known), strict=True)):
@@ -181,7 +181,7 @@ def _free_lumps(known: Layout) -> Floats:
     return lumps
 
 
-def _crowded_lumps(known: Layout) -> Floats:
+def _crowded_lumps(known: Known) -> Floats:
     """Let p's tail fill the spare tokens from the front and q's from the back; lumps as in `_free_lumps`.
 
     Each tail gives runs of full, one partly filled and empty tokens: five runs of constant (p, q) between six cut points.
@@ -199,7 +199,7 @@ def _crowded_lumps(known: Layout) -> Floats:
     return np.stack([p * count, q * count, count], axis=2)
 
 
-def _spill(known: Layout, rows: Mask) -> tuple[Floats, Floats]:
+def _spill(known: Known, rows: Mask) -> tuple[Floats, Floats]:
     """Return the listed tokens' masses, with what the spare tokens cannot hold on the least likely tokens of the other model."""
     spare = np.where(rows, known.spare, 0.0)
     sides = []

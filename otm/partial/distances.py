@@ -34,7 +34,7 @@ class PartialDivergences:
     harmonic_mean: Interval
 
 
-def partial_divergences(pair: PartialPair) -> PartialDivergences:
+def divergences(pair: PartialPair) -> PartialDivergences:
     """Bound TV, both relative entropies and the harmonic-mean distance over every completion.
 
     Args:
@@ -46,14 +46,11 @@ def partial_divergences(pair: PartialPair) -> PartialDivergences:
         missing from p) and lowers their lower ends to
         D ≥ ∫ (min(1, t) − H(t) − shift(target) − t·shift(draft))₊ dt/t, H being the curve of the closest completion.
 
-    Raises:
-        Nothing: a pair that exists can be completed.
-
     Cost: both completions, O(m log m). Reference: docs/theory.md, "Partial knowledge".
 
     >>> one = otm.partial.TopTokens(tokens=[0], probabilities=[0.5])
     >>> two = otm.partial.TopTokens(tokens=[0], probabilities=[0.75])
-    >>> ends = partial_divergences(otm.partial.PartialPair(draft=one, target=two))
+    >>> ends = divergences(otm.partial.PartialPair(draft=one, target=two))
     >>> round(ends.kl_target_draft.lower, 6), ends.kl_target_draft.upper  # below, the tails are alike: ¾ log (3/2) + ¼ log (1/2)
     (0.130812, inf)
     """

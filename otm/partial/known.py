@@ -18,7 +18,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Layout:
+class Known:
     """The union of both lists, one row per position, `(rows, W)` with W = m of the draft + m of the target.
 
     Attributes:
@@ -43,7 +43,7 @@ class Layout:
     shift_target: Floats
 
 
-def lay_out(draft: TopTokens, target: TopTokens, num_tokens: int | None) -> Layout:
+def lay_out(draft: TopTokens, target: TopTokens, num_tokens: int | None) -> Known:
     """Match the two lists row by row, or raise if `num_tokens` tokens cannot hold them or their tails. Cost: one sort."""
     p_tokens, q_tokens = _rows(draft.tokens), _rows(target.tokens)
     p_listed, q_listed = p_tokens >= 0, q_tokens >= 0
@@ -69,7 +69,7 @@ def lay_out(draft: TopTokens, target: TopTokens, num_tokens: int | None) -> Layo
         )
     p_tail, p_shift = _fit_tail(draft, spare + only_target.sum(axis=1), "draft")
     q_tail, q_shift = _fit_tail(target, spare + only_draft.sum(axis=1), "target")
-    return Layout(
+    return Known(
         draft=p,
         target=q,
         only_draft=only_draft,

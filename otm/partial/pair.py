@@ -7,7 +7,7 @@ import functools
 
 from otm.errors import InvalidParameter
 from otm.partial.completion import Completion, complete_closely, complete_furthest
-from otm.partial.known import Layout, lay_out
+from otm.partial.known import Known, lay_out
 from otm.partial.top import TopTokens, check_pair_sizes
 
 
@@ -37,13 +37,13 @@ class PartialPair:
     draft: TopTokens
     target: TopTokens
     num_tokens: int | None
-    layout: Layout
+    layout: Known
 
     def __init__(self, *, draft: TopTokens, target: TopTokens, num_tokens: int | None = None) -> None:
         for name, side in (("draft", draft), ("target", target)):
             if not isinstance(side, TopTokens):
                 raise InvalidParameter(
-                    f"{name} must be an otm.partial.TopTokens; got {type(side).__name__}. Call otm.partial.top_tokens."
+                    f"{name} must be an otm.partial.TopTokens; got {type(side).__name__}. Call otm.partial.TopTokens.of."
                 )
         object.__setattr__(self, "draft", draft)
         object.__setattr__(self, "target", target)

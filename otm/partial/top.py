@@ -98,37 +98,37 @@ class TopTokens:
     def __repr__(self) -> str:
         return f"TopTokens(shape={self.tokens.shape}, tail≤{float(self.tail.max()):.4g}, rounding={self.rounding:g})"
 
+    @classmethod
+    def of(cls, pmf: object, *, m: int = 20) -> TopTokens:
+        """Forget all of a known distribution but its m most likely tokens.
+
+        Args:
+            pmf: probabilities `(..., V)`.
+            m: how many to keep; m ≥ V keeps all.
+
+        Returns:
+            The list, most likely first (ties: lowest token first), with the exact tail mass, summed from the small side.
+
+        Raises:
+            InvalidDistribution: see `otm.Problem`. InvalidParameter: unless m is an integer ≥ 1.
+
+        Cost: O(V log V).
+
+        >>> top = TopTokens.of([0.125, 0.5, 0.25, 0.125], m=2)
+        >>> top.tokens.tolist(), float(top.tail)
+        ([1, 2], 0.25)
+        """
+        count = check_count(m, name="m")
+        mass = np.asarray(to_numpy(as_pmf(pmf, name="pmf")), dtype=np.float64)
+        order = np.argsort(-mass, axis=-1, kind="stable")
+        ranked = np.take_along_axis(mass, order, axis=-1)
+        tail = ranked[..., count:][..., ::-1].sum(axis=-1)
+        return cls(tokens=order[..., :count], probabilities=ranked[..., :count], tail=tail)
+
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes; `()` for one distribution."""
         return self.tokens.shape[:-1]
-
-
-def top_tokens(pmf: object, *, m: int = 20) -> TopTokens:
-    """Forget all of a known distribution but its m most likely tokens.
-
-    Args:
-        pmf: probabilities `(..., V)`.
-        m: how many to keep; m ≥ V keeps all.
-
-    Returns:
-        The list, most likely first (ties: lowest token first), with the exact tail mass, summed from the small side.
-
-    Raises:
-        InvalidDistribution: see `otm.Problem`. InvalidParameter: unless m is an integer ≥ 1.
-
-    Cost: O(V log V).
-
-    >>> top = top_tokens([0.125, 0.5, 0.25, 0.125], m=2)
-    >>> top.tokens.tolist(), float(top.tail)
-    ([1, 2], 0.25)
-    """
-    count = check_count(m, name="m")
-    mass = np.asarray(to_numpy(as_pmf(pmf, name="pmf")), dtype=np.float64)
-    order = np.argsort(-mass, axis=-1, kind="stable")
-    ranked = np.take_along_axis(mass, order, axis=-1)
-    tail = ranked[..., count:][..., ::-1].sum(axis=-1)
-    return TopTokens(tokens=order[..., :count], probabilities=ranked[..., :count], tail=tail)
 
 
 def _read_mass(values: object, name: str) -> tuple[NDArray[np.float64], float]:

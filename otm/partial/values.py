@@ -11,59 +11,34 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otm._arrays import as_scalar_or_array, quiet
+from otm._arrays import quiet
 from otm.drafts.iid import IID
 from otm.drafts.iid_cut import iid_values
-from otm.errors import InvalidParameter
+from otm.errors import InvalidParameter, Unsupported
 from otm.overlap import overlap
 from otm.partial.completion import Completion
 from otm.partial.interval import Interval
 from otm.partial.known import Floats, Mask
 from otm.partial.pair import PartialPair
-from otm.pmf import check_real
 from otm.problem import Problem
 from otm.verbs import check_ks
-from otm.verifiers.kseq import KSeq
+from otm.verifiers import KSeq, Maximal, Optimal, RecursiveRejection, Verifier
 
 _UNIT_ROUNDOFF = 2.0**-53
 
 
-def partial_overlap(pair: PartialPair) -> Interval:
-    """Bound Σ_x min(p(x), q(x)), the best single-draft acceptance, over every completion.
-
-    Args:
-        pair: what is known of both models.
-
-    Returns:
-        An interval of shape `(...)`, both ends attained (the lower one see `PartialPair.furthest` for the exception).
-
-    Raises:
-        Nothing: a pair that exists can be completed.
-
-    Cost: both completions, O(m log m + 66 m) per row. Reference: docs/theory.md, "Partial knowledge".
-
-    >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
-    >>> two = otm.partial.TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25])
-    >>> ends = partial_overlap(otm.partial.PartialPair(draft=one, target=two))
-    >>> round(ends.lower, 9), round(ends.upper, 9)  # token 0 gives ¼; tokens 1, 2 at most ¼ each, but the draft has only ¼ left
-    (0.25, 0.75)
-    """
-    curve = partial_optimal_acceptance(pair, k=[1])
-    low, high, moved = (as_scalar_or_array(end[0]) for end in (curve.lower, curve.upper, curve.slack))
-    return Interval(low, high, curve.lower_is_attained[0], curve.upper_is_attained[0], moved)
-
-
-def partial_optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
+def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     """Bound the optimal acceptance of k i.i.d. drafts over every completion, for each k.
 
-    α*_k = 1 + min_T [Q(T) − P(T)^k].
+    α*_k = 1 + min_T [Q(T) − P(T)^k]; at k = 1 this is Σ min(p, q), the acceptance of single-draft rejection.
 
     Args:
         pair: what is known of both models.
         k: numbers of drafts, at least one.
 
     Returns:
-        An interval of shape `(len(k), ...)`; both ends attained, by the same two completions for every k.
+        An interval of shape `(len(k), ...)`; both ends attained (the lower one see `PartialPair.furthest` for the exception),
+        by the same two completions for every k.
 
     Raises:
         InvalidParameter: unless every k is an integer ≥ 1.
@@ -71,61 +46,65 @@ def partial_optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interv
     Cost: both completions and two sorts of 2m tokens serve every k. Slack: k·shift(draft) + shift(target), and rounding.
     Reference: docs/theory.md, "Partial knowledge" and "The prefix property".
 
-    >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
-    >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
-    >>> round(float(partial_optimal_acceptance(otm.partial.PartialPair(draft=one, target=two), k=[2]).lower[0]), 9)  # all is known
-    0.9375
+    >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
+    >>> two = otm.partial.TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25])
+    >>> ends = optimal_acceptance(otm.partial.PartialPair(draft=one, target=two), k=[1])
+    >>> ends.lower.round(9), ends.upper.round(9)  # token 0 gives ¼; tokens 1, 2 at most ¼ each, but the draft has only ¼ left
+    (array([0.25]), array([0.75]))
     """
     ks = check_ks(k)
     ends = [iid_values(*_rows(completion), ks) for completion in _extremes(pair)]
     return _interval(pair, ends, _slack(pair, ks))
 
 
-def partial_kseq(pair: PartialPair, *, k: Sequence[int], gamma: float | None = None) -> Interval:
-    """Bound the rule acceptance of K-SEQ over every completion, for each k.
+def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> Interval:
+    """Bound the acceptance of a verifier of i.i.d. drafts over every completion, for each k.
 
-    1 − (1 − H(γ)/γ)^k with H(γ) = Σ min(γp, q), at each completion's own γ* or at a given γ.
+    Each is a functional of the overlap curve H, evaluated on the two extreme completions:
+
+        `KSeq()`                1 − (1 − H(γ)/γ)^k by the rule, at each completion's own γ* or at a given γ;
+        `RecursiveRejection()`  H(t_k), t_1 = 1, t_{i+1} = t_i + 1 − H(t_i): t ↦ t + 1 − H(t) is non-decreasing, so that t_i and
+                                then H(t_k) are enclosed;
+        `Maximal()`             H(1); `Optimal()`  the optimum.
 
     Args:
+        verifier: one of these four.
         pair: what is known of both models.
         k: numbers of drafts, at least one.
-        gamma: division factor; None takes γ*, where rule and membership agree.
 
     Returns:
-        An interval of shape `(len(k), ...)`, both ends attained.
+        An interval of shape `(len(k), ...)`, both ends attained; for recursive rejection attained for k = 1 only, and within those
+        of the optimum above and of one draft below.
 
     Raises:
-        InvalidParameter: unless every k is an integer ≥ 1; if γ is below the upper end of `partial_gamma_star`, where K-SEQ would
+        Unsupported: for other verifiers, and for k beyond what the verifier supports.
+        InvalidParameter: unless every k is an integer ≥ 1; if a given γ is below the upper end of `gamma_star`, where K-SEQ would
             not be lossless for every completion.
 
-    Cost: as `partial_optimal_acceptance`. Reference: SpecTr, Algorithm 2; docs/theory.md, "Partial knowledge".
+    Cost: as `optimal_acceptance`; O(m·max k) per row for recursive rejection.
+    Reference: SpecTr, Algorithm 2; docs/theory.md, "Partial knowledge" and "Recursive rejection".
 
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
-    >>> round(float(partial_kseq(otm.partial.PartialPair(draft=one, target=two), k=[2]).upper[0]), 6)
-    0.847597
+    >>> pair = otm.partial.PartialPair(draft=one, target=two)  # all is known
+    >>> [acceptance(verifier, pair, k=[2]).upper.round(6).tolist() for verifier in (otm.KSeq(), otm.RecursiveRejection())]
+    [[0.847597], [0.8125]]
     """
     ks = check_ks(k)
-    if gamma is None:
-        ends = []
-        for completion in _extremes(pair):
-            draft, target = _rows(completion)
-            ends.append(KSeq().curve(Problem(draft=draft, target=target, law=IID(1)), ks, "rule"))
-        return _interval(pair, ends, 2.0 * _slack(pair, ks))
-    factor = check_real(gamma, name="gamma", low=1.0)
-    highest = float(np.max(partial_gamma_star(pair, k=ks).upper))
-    if factor < highest * (1.0 - 1e-12):
-        raise InvalidParameter(
-            f"gamma must be at least {highest:.9g}, the largest gamma* over all completions, for K-SEQ to be lossless whatever is "
-            f"not known; got {factor:g}. Leave gamma out to use each completion's own gamma*."
-        )
-    exponent = np.asarray(ks, dtype=np.float64)[:, None]
-    with quiet():
-        ends = [-np.expm1(exponent * np.log1p(-_overlap(c, factor) / factor)) for c in _extremes(pair)]
-    return _interval(pair, ends, _slack(pair, ks))
+    if isinstance(verifier, KSeq):
+        return _kseq(pair, ks, verifier.gamma)
+    if isinstance(verifier, RecursiveRejection):
+        return _recursive_rejection(pair, ks)
+    if (isinstance(verifier, Optimal) and verifier.bins is None) or (isinstance(verifier, Maximal) and ks == [1]):
+        return optimal_acceptance(pair, k=ks)
+    raise Unsupported(
+        "Certified intervals exist for KSeq, RecursiveRejection, Optimal() and, at k = [1], Maximal, whose acceptance depends on "
+        f"the overlap curve alone; got {verifier!r} at k = {ks}. Choose one of these, or bound it by "
+        f"otm.partial.optimal_acceptance."
+    )
 
 
-def partial_gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
+def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     """Bound K-SEQ's smallest lossless division factor over every completion, for each k.
 
     γ* = α/(1 − (1 − α)^{1/k}), which decreases in α, the acceptance at γ*: k at α = 0 and 1 at α = 1.
@@ -141,15 +120,15 @@ def partial_gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     Raises:
         InvalidParameter: unless every k is an integer ≥ 1.
 
-    Cost: as `partial_kseq`. Reference: SpecTr, (6); docs/theory.md, "Partial knowledge".
+    Cost: as `acceptance`. Reference: SpecTr, (6); docs/theory.md, "Partial knowledge".
 
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
-    >>> round(float(partial_gamma_star(otm.partial.PartialPair(draft=one, target=two), k=[2]).upper[0]), 6)
+    >>> round(float(gamma_star(otm.partial.PartialPair(draft=one, target=two), k=[2]).upper[0]), 6)
     1.390388
     """
     ks = check_ks(k)
-    alpha = partial_kseq(pair, k=ks)
+    alpha = _kseq(pair, ks, None)
     exponent = np.asarray(ks, dtype=np.float64).reshape(-1, *(1,) * (np.ndim(alpha.lower) - 1))
 
     def factor(value: Floats) -> Floats:
@@ -162,31 +141,26 @@ def partial_gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     return Interval(lower, upper, alpha.upper_is_attained, alpha.lower_is_attained, np.abs(slack))
 
 
-def partial_recursive_rejection(pair: PartialPair, *, k: Sequence[int]) -> Interval:
-    """Bound the acceptance of recursive rejection with k i.i.d. drafts over every completion, for each k.
+def _kseq(pair: PartialPair, ks: list[int], gamma: float | None) -> Interval:
+    if gamma is None:
+        ends = []
+        for completion in _extremes(pair):
+            draft, target = _rows(completion)
+            ends.append(KSeq().curve(Problem(draft=draft, target=target, law=IID(1)), ks, "rule"))
+        return _interval(pair, ends, 2.0 * _slack(pair, ks))
+    highest = float(np.max(gamma_star(pair, k=ks).upper))
+    if gamma < highest * (1.0 - 1e-12):
+        raise InvalidParameter(
+            f"gamma must be at least {highest:.9g}, the largest gamma* over all completions, for K-SEQ to be lossless whatever is "
+            f"not known; got {gamma:g}. Leave gamma out to use each completion's own gamma*."
+        )
+    exponent = np.asarray(ks, dtype=np.float64)[:, None]
+    with quiet():
+        ends = [-np.expm1(exponent * np.log1p(-_overlap(c, gamma) / gamma)) for c in _extremes(pair)]
+    return _interval(pair, ends, _slack(pair, ks))
 
-    α = 1 − Φ(t_k) with Φ(t) = Σ (q − tp)₊, t_0 = 0, t_{i+1} = t_i + Φ(t_i), where t ↦ t + Φ(t) is non-decreasing: with Φ between
-    the curves of the two extreme completions, t_i and then Φ(t_k) are enclosed.
 
-    Args:
-        pair: what is known of both models.
-        k: numbers of drafts, at least one.
-
-    Returns:
-        An interval of shape `(len(k), ...)`, within those of the optimum above and of one draft below; attained for k = 1 only.
-
-    Raises:
-        InvalidParameter: unless every k is an integer ≥ 1.
-
-    Cost: O(m·max k) per row. Reference: docs/theory.md, "Recursive rejection" and "Partial knowledge".
-
-    >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
-    >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
-    >>> ends = partial_recursive_rejection(otm.partial.PartialPair(draft=one, target=two), k=[2])
-    >>> round(float(ends.lower[0]), 9), round(float(ends.upper[0]), 9)
-    (0.8125, 0.8125)
-    """
-    ks = check_ks(k)
+def _recursive_rejection(pair: PartialPair, ks: list[int]) -> Interval:
     far, near = _extremes(pair)
     shifts = pair.layout.shift_draft, pair.layout.shift_target
     low, high = np.zeros_like(shifts[0]), np.zeros_like(shifts[0])

@@ -33,6 +33,7 @@ import scipy
 from numpy.typing import NDArray
 
 from otm.errors import SolverFailure, TooLarge
+from otm.results import Certified
 from otm.sequence.decoder import Decoder
 from otm.sequence.models import Context, LanguageModel, Memoised, next_distributions
 from otm.sequence.source import outcomes
@@ -46,7 +47,7 @@ value moves by at most L·(L + 1) times as much, and the bounds are moved outwar
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class BestStep:
+class BestStep(Certified):
     """The largest expected number of tokens per target call, between two certificates evaluated without the solver.
 
     Attributes:
@@ -56,23 +57,11 @@ class BestStep:
         num_trees: number of distinct sets of drafted paths.
     """
 
-    lower: float
-    upper: float
     accepted: dict[Context, float]
     num_trees: int
 
     def __repr__(self) -> str:
         return f"BestStep(value={self.value:.12g}, gap={self.gap:.2g}, trees={self.num_trees})"
-
-    @property
-    def value(self) -> float:
-        """The midpoint of the certified interval, tokens per target call."""
-        return 0.5 * (self.lower + self.upper)
-
-    @property
-    def gap(self) -> float:
-        """Width of the certified interval."""
-        return self.upper - self.lower
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -14,20 +14,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import otm
+from otm import partial
 from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
-from otm.partial import (
-    Completion,
-    Interval,
-    PartialPair,
-    TopTokens,
-    partial_divergences,
-    partial_gamma_star,
-    partial_kseq,
-    partial_optimal_acceptance,
-    partial_overlap,
-    partial_recursive_rejection,
-    top_tokens,
-)
+from otm.partial import Completion, Interval, PartialPair, TopTokens
 from otm.partial.completion import complete_closely, complete_furthest
 from tests import strategies
 
@@ -44,18 +33,21 @@ def _iid(p: Any, q: Any, k: int) -> otm.Problem:
     return otm.Problem(draft=p, target=q, law=otm.IID(k))
 
 
+def overlap_of(pair: PartialPair) -> Interval:
+    """Σ min(p, q), the one draft of the optimum."""
+    ends = partial.optimal_acceptance(pair, k=[1])
+    return Interval(*(getattr(ends, f.name)[0] for f in dataclasses.fields(ends)))
+
+
 def intervals(pair: PartialPair) -> dict[str, Interval]:
     """Every interval of one position, one per quantity and k."""
-    found = {"overlap": partial_overlap(pair)}
-    for name, verb in (
-        ("optimum", partial_optimal_acceptance),
-        ("kseq", partial_kseq),
-        ("recursive", partial_recursive_rejection),
-    ):
-        curve = verb(pair, k=KS)
+    found = {"overlap": overlap_of(pair)}
+    curves = {"optimum": partial.optimal_acceptance(pair, k=KS)}
+    curves |= {name: partial.acceptance(verifier, pair, k=KS) for name, verifier in SCHEMES.items()}
+    for name, curve in curves.items():
         for i, k in enumerate(KS):
             found[f"{name} {k}"] = Interval(*(getattr(curve, f.name)[i] for f in dataclasses.fields(curve)))
-    divergences = partial_divergences(pair)
+    divergences = partial.divergences(pair)
     return found | {f.name: getattr(divergences, f.name) for f in dataclasses.fields(divergences)}
 
 
@@ -172,7 +164,7 @@ def _instances(count: int, *, seed: int, most: int = 7) -> list[tuple[np.ndarray
         p, q = (rng.dirichlet(np.full(num_tokens, rng.choice([0.3, 1.0, 10.0]))) for _ in range(2))
         m = rng.integers(1, num_tokens + 1, size=2)
         found.append(
-            (p, q, PartialPair(draft=top_tokens(p, m=int(m[0])), target=top_tokens(q, m=int(m[1])), num_tokens=num_tokens))
+            (p, q, PartialPair(draft=TopTokens.of(p, m=int(m[0])), target=TopTokens.of(q, m=int(m[1])), num_tokens=num_tokens))
         )
     return found
 
@@ -180,7 +172,7 @@ def _instances(count: int, *, seed: int, most: int = 7) -> list[tuple[np.ndarray
 @given(strategies.pairs(max_tokens=6), st.integers(1, 6), st.integers(1, 6), st.booleans())
 def test_the_truth_is_inside(pair: tuple[np.ndarray, np.ndarray], first: int, second: int, size_known: bool) -> None:
     p, q = pair
-    tops = top_tokens(p, m=first), top_tokens(q, m=second)
+    tops = TopTokens.of(p, m=first), TopTokens.of(q, m=second)
     assert_inside(PartialPair(draft=tops[0], target=tops[1], num_tokens=len(p) if size_known else None), p, q)
 
 
@@ -209,7 +201,7 @@ def test_lower_ends_against_enumeration_of_all_sets() -> None:
     crowded = 0
     for _, _, pair in _instances(40, seed=2):
         exact = [lowest_optimum(pair, pair.num_tokens, k) for k in KS]
-        ends = partial_optimal_acceptance(pair, k=KS)
+        ends = partial.optimal_acceptance(pair, k=KS)
         np.testing.assert_allclose(ends.lower, np.maximum(exact - ends.slack, 0.0), atol=ROUNDING)
         for level in LEVELS:
             assert curve(pair.furthest, level) == pytest.approx(lowest_overlap(pair, pair.num_tokens, level), abs=ROUNDING)
@@ -261,7 +253,7 @@ def test_more_knowledge_never_widens() -> None:
     for p, q, _ in _instances(15, seed=6):
         before: dict[str, Interval] | None = None
         for m in range(1, len(p) + 1):
-            now = intervals(PartialPair(draft=top_tokens(p, m=m), target=top_tokens(q, m=m), num_tokens=len(p)))
+            now = intervals(PartialPair(draft=TopTokens.of(p, m=m), target=TopTokens.of(q, m=m), num_tokens=len(p)))
             for name in before or {}:
                 # Slack grows with the length of the list, by some units of roundoff.
                 slack = now[name].slack + before[name].slack
@@ -279,7 +271,7 @@ def test_by_hand() -> None:
     # p = (½, ¼ | tail ¼), q = (¼, ·, ¼ | tail ½), caps ¼. V unknown. Disjoint tails: overlap ¼ on token 0 alone.
     one, two = TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25]), TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25])
     pair = PartialPair(draft=one, target=two)
-    ends = partial_overlap(pair)
+    ends = overlap_of(pair)
     # Closest: ρ solves ½ − ρ/4 = ρ(¼ − 1/(4ρ)), so ρ = 3/2; q(1) = min(3/8, ¼) is capped, hence ½ − ¼ = ρ/4 − ¼ and ρ = 2:
     # q(1) = ¼, p(2) = 1/8, and the spare tokens have p-mass 1/8, q-mass ¼. Overlap ¼ + ¼ + 1/8 + 1/8 = ¾.
     np.testing.assert_allclose(pair.closest.draft, [0.5, 0.25, 0.0, 0.125, 0.125], atol=1e-15)
@@ -288,10 +280,10 @@ def test_by_hand() -> None:
     assert ends.lower == pytest.approx(0.25, abs=1e-13)
     # With V = 4 there is one spare token. p's tail takes it, q's takes it too and then token 1: ¼ + ¼ + ¼.
     crowded = PartialPair(draft=one, target=two, num_tokens=4)
-    assert partial_overlap(crowded).lower == pytest.approx(0.75, abs=1e-13)
+    assert overlap_of(crowded).lower == pytest.approx(0.75, abs=1e-13)
     # With V = 5 q's tail goes to token 4 and half of … to token 1: two tokens at cap ¼ are needed, p's one and q's two exceed two.
-    assert partial_overlap(PartialPair(draft=one, target=two, num_tokens=5)).lower == pytest.approx(0.5, abs=1e-13)
-    assert partial_overlap(PartialPair(draft=one, target=two, num_tokens=6)).lower == pytest.approx(0.25, abs=1e-13)
+    assert overlap_of(PartialPair(draft=one, target=two, num_tokens=5)).lower == pytest.approx(0.5, abs=1e-13)
+    assert overlap_of(PartialPair(draft=one, target=two, num_tokens=6)).lower == pytest.approx(0.25, abs=1e-13)
 
 
 class TestMutants:
@@ -323,8 +315,8 @@ class TestMutants:
         loose = 0
         for _, _, pair in _instances(40, seed=9):
             free = PartialPair(draft=pair.draft, target=pair.target)
-            assert partial_overlap(free).lower <= partial_overlap(pair).lower + ROUNDING
-            loose += partial_overlap(free).lower < partial_overlap(pair).lower - 1e-3
+            assert overlap_of(free).lower <= overlap_of(pair).lower + ROUNDING
+            loose += overlap_of(free).lower < overlap_of(pair).lower - 1e-3
         assert loose >= 5, loose
 
 
@@ -342,7 +334,7 @@ def test_a_sampled_token_below_the_cap() -> None:
             tops.append(TopTokens(tokens=listed, probabilities=mass[listed], tail=1 - mass[listed].sum(), cap=mass[order[1]]))
         pair = PartialPair(draft=tops[0], target=tops[1], num_tokens=7)
         assert_inside(pair, p, q)
-        exact, found = lowest_overlap(pair, 7, 1.0), partial_overlap(pair)
+        exact, found = lowest_overlap(pair, 7, 1.0), overlap_of(pair)
         assert found.lower <= exact + ROUNDING
         outcomes[bool(found.lower_is_attained)] += 1
         if found.lower_is_attained:
@@ -361,13 +353,13 @@ def test_rounded_log_probabilities(digits: int) -> None:
         for bound in (rounding, 0.0):
             tops = []
             for mass, m in ((p, 6), (q, 5)):
-                top = top_tokens(mass, m=m)
+                top = TopTokens.of(mass, m=m)
                 logs = np.round(np.log(top.probabilities), digits) if bound else np.log(top.probabilities)
                 tops.append(TopTokens(tokens=top.tokens, probabilities=np.exp(logs), rounding=bound))
             pairs.append(PartialPair(draft=tops[0], target=tops[1], num_tokens=6))
         assert_inside(pairs[0], p, q)
         # Power: taken at face value, the rounded lists often exclude the truth.
-        ends, true = partial_optimal_acceptance(pairs[0], k=[4]), otm.optimal_acceptance(_iid(p, q, 4))
+        ends, true = partial.optimal_acceptance(pairs[0], k=[4]), otm.optimal_acceptance(_iid(p, q, 4))
         bare = ends.lower[0] + ends.slack[0], ends.upper[0] - ends.slack[0]
         outside += not bare[0] - ROUNDING <= true <= bare[1] + ROUNDING
         assert ends.slack[0] <= 5 * 1.2 * math.exp(rounding) * math.expm1(rounding) * 3 + ROUNDING
@@ -399,10 +391,10 @@ def test_recursive_rejection_is_not_monotone_in_the_curve() -> None:
 
 def test_kseq_at_a_given_factor() -> None:
     for p, q, pair in _instances(20, seed=13):
-        highest = float(partial_gamma_star(pair, k=[3]).upper[0])
+        highest = float(partial.gamma_star(pair, k=[3]).upper[0])
         star = float(otm.verifiers.gamma_star(_iid(p, q, 3)))
-        assert partial_gamma_star(pair, k=[3]).contains(star).all() or partial_overlap(pair).upper < 1e-9
-        ends = partial_kseq(pair, k=[3], gamma=highest + 0.25)
+        assert partial.gamma_star(pair, k=[3]).contains(star).all() or overlap_of(pair).upper < 1e-9
+        ends = partial.acceptance(otm.KSeq(highest + 0.25), pair, k=[3])
         assert ends.contains(otm.acceptance(otm.KSeq(gamma=highest + 0.25), _iid(p, q, 3), by="rule")).all()
         for completion, end in ((pair.furthest, ends.lower), (pair.closest, ends.upper)):
             problem = _iid(*spread(pair, completion, pair.num_tokens), 3)
@@ -410,30 +402,33 @@ def test_kseq_at_a_given_factor() -> None:
             assert abs(end[0] - value) <= 2 * ends.slack[0] + ROUNDING
         if highest > 1.01:
             with pytest.raises(otm.errors.InvalidParameter, match="largest gamma"):
-                partial_kseq(pair, k=[3], gamma=1.0)
+                partial.acceptance(otm.KSeq(1.0), pair, k=[3])
 
 
 def test_batches_are_rows_and_padding_is_nothing() -> None:
     rng = np.random.default_rng(14)
     p, q = rng.dirichlet(np.ones(9), size=(2, 3)), rng.dirichlet(np.ones(9), size=(2, 3))
-    first, second = top_tokens(p, m=4), top_tokens(q, m=6)
+    first, second = TopTokens.of(p, m=4), TopTokens.of(q, m=6)
     padded = TopTokens(
         tokens=np.concatenate([first.tokens, np.full((2, 3, 2), -1)], axis=-1),
         probabilities=np.concatenate([first.probabilities, np.zeros((2, 3, 2))], axis=-1),
         tail=first.tail,
     )
     whole, wide = (PartialPair(draft=side, target=second, num_tokens=9) for side in (first, padded))
-    curves = {pair: (partial_optimal_acceptance(pair, k=KS), partial_kseq(pair, k=KS)) for pair in (whole, wide)}
+    curves = {
+        pair: (partial.optimal_acceptance(pair, k=KS), partial.acceptance(otm.KSeq(), pair, k=KS)) for pair in (whole, wide)
+    }
     assert curves[whole][0].lower.shape == (4, 2, 3)
     for i, j in np.ndindex(2, 3):
-        row = PartialPair(draft=top_tokens(p[i, j], m=4), target=top_tokens(q[i, j], m=6), num_tokens=9)
+        row = PartialPair(draft=TopTokens.of(p[i, j], m=4), target=TopTokens.of(q[i, j], m=6), num_tokens=9)
         for pair in (whole, wide):
             for batch, single in zip(
-                curves[pair], (partial_optimal_acceptance(row, k=KS), partial_kseq(row, k=KS)), strict=True
+                curves[pair], (partial.optimal_acceptance(row, k=KS), partial.acceptance(otm.KSeq(), row, k=KS)), strict=True
             ):
                 np.testing.assert_allclose(batch.lower[:, i, j], single.lower, atol=ROUNDING)
                 np.testing.assert_allclose(batch.upper[:, i, j], single.upper, atol=ROUNDING)
-    assert isinstance(partial_overlap(row).lower, float)
+    assert partial.optimal_acceptance(row, k=[1]).lower.shape == (1,)
+    assert isinstance(partial.divergences(row).total_variation.lower, float)
 
 
 def test_tails_without_mass_and_lists_of_one() -> None:
@@ -441,15 +436,15 @@ def test_tails_without_mass_and_lists_of_one() -> None:
     assert float(sure.tail) == 0.0
     other = TopTokens(tokens=[3], probabilities=[0.25])
     pair = PartialPair(draft=sure, target=other)
-    ends = partial_overlap(pair)
+    ends = overlap_of(pair)
     assert (ends.lower, ends.upper) == (pytest.approx(0.25, abs=1e-13), pytest.approx(0.25, abs=1e-13))
-    divergences = partial_divergences(pair)
+    divergences = partial.divergences(pair)
     assert divergences.kl_target_draft.lower == math.inf
     assert divergences.kl_draft_target.upper == pytest.approx(math.log(4), abs=1e-9)
     apart = PartialPair(draft=TopTokens(tokens=[0], probabilities=[1.0]), target=TopTokens(tokens=[1], probabilities=[1.0]))
-    assert partial_optimal_acceptance(apart, k=[5]).upper[0] <= 1e-13
+    assert partial.optimal_acceptance(apart, k=[5]).upper[0] <= 1e-13
     nothing = PartialPair(draft=TopTokens(tokens=[-1], probabilities=[0.0]), target=TopTokens(tokens=[-1], probabilities=[0.0]))
-    free = partial_overlap(nothing)
+    free = overlap_of(nothing)
     assert (free.lower, free.upper) == (0.0, 1.0)
     assert free.is_tight
 
@@ -459,16 +454,16 @@ def test_at_real_size() -> None:
     rng = np.random.default_rng(15)
     num_tokens = 128_256
     p, q = rng.dirichlet(np.full(num_tokens, 20.0)), rng.dirichlet(np.full(num_tokens, 20.0))
-    pair = PartialPair(draft=top_tokens(p, m=50), target=top_tokens(q, m=50), num_tokens=num_tokens)
+    pair = PartialPair(draft=TopTokens.of(p, m=50), target=TopTokens.of(q, m=50), num_tokens=num_tokens)
     low, high = (spread(pair, completion, num_tokens) for completion in (pair.furthest, pair.closest))
-    ends, true = partial_optimal_acceptance(pair, k=[1, 4]), otm.optimal_acceptance_curve(_iid(p, q, 1), k=[1, 4])
+    ends, true = partial.optimal_acceptance(pair, k=[1, 4]), otm.optimal_acceptance_curve(_iid(p, q, 1), k=[1, 4])
     assert ends.contains(true).all()
     for i, k in enumerate((1, 4)):
         # Running sums of 128,256 masses err by √V·u in practice, V·u = 1.4e-11 at worst.
         assert otm.optimal_acceptance(_iid(*low, k)) == pytest.approx(ends.lower[i], abs=2e-11)
         assert otm.optimal_acceptance(_iid(*high, k)) == pytest.approx(ends.upper[i], abs=2e-11)
     free = PartialPair(draft=pair.draft, target=pair.target)
-    assert ends.lower[0] > partial_overlap(free).lower + 1e-3
+    assert ends.lower[0] > overlap_of(free).lower + 1e-3
 
 
 @pytest.mark.parametrize(
@@ -501,7 +496,7 @@ def test_pairs_that_cannot_be() -> None:
         ({"draft": half, "target": wide}, otm.errors.ShapeMismatch, "same leading axes"),
         ({"draft": half, "target": half, "num_tokens": 1}, otm.errors.InvalidParameter, "exceed every listed"),
         ({"draft": half, "target": half, "num_tokens": 2}, otm.errors.InvalidDistribution, "cannot hold its tail"),
-        ({"draft": half, "target": [0.5, 0.5]}, otm.errors.InvalidParameter, "top_tokens"),
+        ({"draft": half, "target": [0.5, 0.5]}, otm.errors.InvalidParameter, "TopTokens.of"),
         (
             {"draft": half, "target": TopTokens(tokens=[2, 3], probabilities=[0.5, 0.5]), "num_tokens": 3},
             otm.errors.InvalidParameter,
@@ -513,21 +508,21 @@ def test_pairs_that_cannot_be() -> None:
     pair = PartialPair(draft=half, target=half)
     for bad in ([], [0], 2, [1.5]):
         with pytest.raises(otm.errors.InvalidParameter):
-            partial_optimal_acceptance(pair, k=bad)
+            partial.optimal_acceptance(pair, k=bad)
 
 
 def test_a_tail_that_rounding_hides_is_not_taken_for_nothing() -> None:
     """A list that sums to 1 in float64 may hide a tail of 1e-17: the relative entropy is then large, not infinite."""
     whole, half = TopTokens(tokens=[0], probabilities=[1.0]), TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
-    ends = partial_divergences(PartialPair(draft=whole, target=half)).kl_target_draft
+    ends = partial.divergences(PartialPair(draft=whole, target=half)).kl_target_draft
     truth = 0.5 * np.log(0.5) + 0.5 * np.log(0.5 / 1e-18)  # p = (1 − 1e-18, 1e-18)
     assert ends.lower <= truth <= ends.upper
     assert not ends.is_tight
     # Nothing is hidden where every token is listed, or where the caller says so.
     listed = TopTokens(tokens=[0, 1], probabilities=[1.0, 0.0])
-    assert partial_divergences(PartialPair(draft=listed, target=half, num_tokens=2)).kl_target_draft.lower == np.inf
+    assert partial.divergences(PartialPair(draft=listed, target=half, num_tokens=2)).kl_target_draft.lower == np.inf
     told, other = (
         TopTokens(tokens=[0], probabilities=[1.0], tail=0.0),
         TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5], tail=0.0),
     )
-    assert partial_divergences(PartialPair(draft=told, target=other)).kl_target_draft.lower == np.inf
+    assert partial.divergences(PartialPair(draft=told, target=other)).kl_target_draft.lower == np.inf

@@ -52,9 +52,7 @@ def test_paths_determine_the_tree_whatever_its_numbering(shape: TreeShape, shuff
 
 
 def test_parents_are_no_shape() -> None:
-    with pytest.raises(
-        otm.errors.InvalidParameter, match=r"shape must be an otm\.trees\.TreeShape; got \[0, 1\]\. Build one"
-    ):
+    with pytest.raises(otm.errors.InvalidParameter, match=r"shape must be an otm\.trees\.TreeShape; got \[0, 1\]\. Build one"):
         level_order([0, 1])  # type: ignore[arg-type]
 
 

@@ -269,7 +269,8 @@ class TestRecursiveRejectionWithoutReplacement:
     def test_too_many_paths_are_refused_with_the_way_out(self) -> None:
         problem = otm.Problem(draft=otm.examples.uniform(300), target=otm.examples.zipf(300), law=otm.WithoutReplacement(4))
         with pytest.raises(
-            otm.errors.TooLarge, match=r"10,000,000 paths.*has 26,730,600\. Call otm\.verifiers\.rao_blackwell_acceptance or otm\.estimate"
+            otm.errors.TooLarge,
+            match=r"10,000,000 paths.*has 26,730,600\. Call otm\.verifiers\.rao_blackwell_acceptance or otm\.estimate",
         ):
             otm.acceptance(otm.RecursiveRejection(), problem)
         assert otm.estimate(otm.RecursiveRejection(), problem, samples=100, rng=np.random.default_rng(0)).samples == 100
