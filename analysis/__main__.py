@@ -6,16 +6,16 @@ import sys
 
 import typer
 
-from analysis.commands.capture import capture
-from analysis.commands.compare import compare
-from analysis.commands.decode import decode
-from analysis.commands.experiment import experiment
-from analysis.commands.latency import latency
-from analysis.commands.measure import measure
-from analysis.commands.merge import merge
-from analysis.commands.report import report
-from analysis.commands.train import train
-from analysis.errors import AnalysisError
+from .commands.capture import capture
+from .commands.compare import compare
+from .commands.decode import decode
+from .commands.experiment import experiment
+from .commands.latency import latency
+from .commands.measure import measure
+from .commands.merge import merge
+from .commands.report import report
+from .commands.train import train
+from .errors import AnalysisError
 
 app = typer.Typer(
     help="Measure coupling schemes for speculative decoding on real language-model logits.",

@@ -16,7 +16,7 @@ def experiment(
     drafts: Annotated[Path, typer.Option(help="Folder with further draft models for table2.")] = Path("analysis/pair"),
 ) -> None:
     """Run an experiment of the papers on the shipped pair and write what its figure shows."""
-    from analysis.experiments import run_experiment
+    from ..papers.experiments import run_experiment
 
     path = run_experiment(name, work=work, out=out, num_prompts=num_prompts, drafts=drafts)
     typer.echo(f"data     {path}")
