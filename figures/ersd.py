@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from figures.paths import DATA
-from figures.style import PALETTE
 from otm.bounds.tunstall_upper import tunstall_explored_upper, tunstall_minimum_upper
+from otm.plot import PALETTE
 from otm.sequence import TreeShape
 from otm.sequence.optimal_tree import OptimalTree, optimal_tree, tree_acceptance
 

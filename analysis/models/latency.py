@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 
 from ..errors import AnalysisError
+from ..files import write_json
 from ..provenance import environment, revision, weights_digest
 from .causal import CausalModel, pair_models
 from .pair import Pair
@@ -109,8 +109,7 @@ def write_latency(
         "revision": revision(),
         **environment(),
     }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    write_json(out, record, indent=None)
     return record
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import sys
 from collections.abc import Sequence
@@ -16,10 +15,11 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import otm
-from figures import figure4
 
 from ..errors import AnalysisError
+from ..files import write_json
 from ..models.pair import Pair, probabilities, to_numpy
+from . import selection_run
 
 PAPER_PROMPT = "He said he also has asked prosecutors to"
 TOP = 10
@@ -67,13 +67,16 @@ def _run(pair: Pair, prompt: str, seed: int, memory: Memory) -> dict[str, Any] |
     context = tuple(pair.encode(prompt))
     draft_model, target_model = (_Recorder(pair, side, memory) for side in (0, 1))
     rng = np.random.default_rng(seed)
-    tree = figure4.draft(draft_model, context, rng)
-    drafts = figure4.table_of(tree)
+    tree = selection_run.draft(draft_model, context, rng)
+    drafts = selection_run.table_of(tree)
     # The drafts alone rule out most seeds, and the draft model is the cheap one: look at them first.
     if not _can_show_pattern(drafts):
         return None
-    selection = figure4.decode(target_model, tree, rng)
-    if tuple(map(len, figure4.survivors(selection))) != FIGURE4_SURVIVORS or selection.accepted != figure4.LENGTH - 1:
+    selection = selection_run.select(target_model, tree, rng)
+    if (
+        tuple(map(len, selection_run.survivors(selection))) != FIGURE4_SURVIVORS
+        or selection.accepted != selection_run.LENGTH - 1
+    ):
         return None
     drafted = [token for row in drafts for token in row]
     texts = {t: pair.tokenizer.decode([t]) for t in sorted({*drafted, *selection.tokens, *context})}
@@ -170,10 +173,5 @@ def digest(path: Path) -> str:
 def write_captures(pair: Pair, folder: Path, out: Path) -> list[Path]:
     """Capture both figures' data from a pair stored in `folder` and write them to `out`."""
     manifest = capture_manifest(pair, folder)
-    out.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, record in (("figure4", capture_figure4(pair, manifest)), ("figure5", capture_figure5(pair, manifest))):
-        path = out / f"{name}.json"
-        path.write_text(json.dumps(record) + "\n", encoding="utf-8")
-        paths.append(path)
-    return paths
+    records = {"figure4": capture_figure4(pair, manifest), "figure5": capture_figure5(pair, manifest)}
+    return [write_json(out / f"{name}.json", record, indent=None) for name, record in records.items()]

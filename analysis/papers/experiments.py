@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from otm.sequence.optimal_tree import optimal_tree
 from ..decode.decode_run import RunSettings, run_decode
 from ..decode.decoding import Record, efficiency
 from ..errors import AnalysisError
+from ..files import write_json
 from ..models.pair import SHIPPED_PAIR, Pair, load_pair
 from ..provenance import environment, origin
 
@@ -60,8 +60,6 @@ def run_experiment(name: str, *, work: Path, out: Path, num_prompts: int, drafts
         raise AnalysisError(f"There are the experiments {', '.join(EXPERIMENTS)}; got {name!r}. Choose one.")
     laboratory = Laboratory(work=work, num_prompts=num_prompts, drafts=drafts)
     data = EXPERIMENTS[name](laboratory)
-    path = out / f"{name}.json"
-    out.mkdir(parents=True, exist_ok=True)
     record = {
         "experiment": name,
         "num_prompts": num_prompts,
@@ -69,8 +67,7 @@ def run_experiment(name: str, *, work: Path, out: Path, num_prompts: int, drafts
         "num_tokens": NUM_TOKENS,
         "manifest": environment() | origin(),
     }
-    path.write_text(json.dumps(record | data, indent=1) + "\n", encoding="utf-8")
-    return path
+    return write_json(out / f"{name}.json", record | data)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 import otm
+from otm import plot
 
 from ..errors import AnalysisError
 from ..models.pair import Pair, probabilities, to_numpy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,26 +79,29 @@ def plot_comparison(result: PromptComparison, path: Path) -> None:
     A colour is a verifier, a line style a law. Where no exact value is affordable the Monte Carlo mean stands, with an open marker.
     `Naive`, which ignores the drafts, and lossy schemes, which answer another question, are in the table only.
     """
-    from figures.style import LAW_LINES, MARKERS, PALETTE, figure, save_single
+    with plot.style():
+        plot.save_single(_picture(result), path)
 
-    canvas, axes = figure(width=6.8, height=4.2)
+
+def _picture(result: PromptComparison) -> Figure:
+    canvas, axes = plot.figure(width=6.8, height=4.2)
     rows = [row for row in result.table.rows if row.verifier.lossless and not isinstance(row.verifier, otm.Naive)]
     laws = sorted({type(row.law).__name__ for row in rows})
     names = sorted({type(row.verifier).__name__ for row in rows})
     for law in laws:
         here = [row for row in rows if type(row.law).__name__ == law]
         best = {row.law.k: row.optimum for row in here if row.optimum is not None}
-        axes.plot(list(best), list(best.values()), color="black", lw=2, ls=LAW_LINES[law], label=f"optimum · {law}")
+        axes.plot(list(best), list(best.values()), color="black", lw=2, ls=plot.LAW_LINES[law], label=f"optimum · {law}")
         for number, name in enumerate(names):
             mine = [row for row in here if type(row.verifier).__name__ == name]
             points = [(row.law.k, _shown(row), row.exact is not None) for row in mine if _shown(row) is not None]
             if not points:
                 continue
-            colour, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
-            axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, lw=1.1, ls=LAW_LINES[law])
+            colour, marker = plot.PALETTE[number % len(plot.PALETTE)], plot.MARKERS[number % len(plot.MARKERS)]
+            axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, lw=1.1, ls=plot.LAW_LINES[law])
             for k, value, exact in points:
                 axes.plot(k, value, marker=marker, ms=5, color=colour, mfc=colour if exact else "white", ls="none")
-            axes.plot([], [], color=colour, marker=marker, ms=5, lw=1.1, ls=LAW_LINES[law], label=f"{name} · {law}")
+            axes.plot([], [], color=colour, marker=marker, ms=5, lw=1.1, ls=plot.LAW_LINES[law], label=f"{name} · {law}")
     ks = sorted({row.law.k for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ks, [str(k) for k in ks])
@@ -102,7 +110,7 @@ def plot_comparison(result: PromptComparison, path: Path) -> None:
     axes.set_title(f"“{_shorten(result.prompt)}”", fontsize=9)
     axes.legend(fontsize=7, handlelength=3.2, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     canvas.supxlabel("filled markers: exact; open: Monte Carlo mean", fontsize=7.5, color="#555555")
-    save_single(canvas, path)
+    return canvas
 
 
 def _shown(row: otm.ComparisonRow) -> float | None:

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError
-from ..run.manifest import MANIFEST, SCHEMA
-from ..run.shards import PROMPTS, SHARDS
+from ..layout import MANIFEST, PROMPTS, SHARDS
+from ..run.manifest import SCHEMA
 
 SETTING_COLUMNS = ("temperature", "draft_temperature", "top_p", "draft_top_p")
 ROWS_AT_ONCE = 16_384

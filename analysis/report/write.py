@@ -9,6 +9,7 @@ import dataclasses
 from pathlib import Path
 
 from ..errors import AnalysisError
+from ..files import make_folder, write_atomically
 from . import markdown, page
 from .aggregate import aggregate
 from .decoded import read_decode
@@ -57,18 +58,7 @@ def write_report(run: Path, *, out: Path | None = None, decode: Path | None = No
     found = aggregate(opened)
     shown = view(opened, found, decoded)
     folder = out or run
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        html = _write(folder / "report.html", page.render(shown, payload(opened, found, decoded)))
-        summary = _write(folder / "report.md", markdown.render(shown))
-    except OSError as error:
-        raise AnalysisError(f"The report needs a folder that can be written; {error}. Pass another with --out.") from error
+    html, summary = make_folder(folder) / "report.html", folder / "report.md"
+    write_atomically(html, page.render(shown, payload(opened, found, decoded)).encode())
+    write_atomically(summary, markdown.render(shown).encode())
     return Report(html, summary, tuple(shown["short"]))
-
-
-def _write(path: Path, text: str) -> Path:
-    """Write through a neighbouring file, so that a full disk leaves an older report as it was."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8", newline="\n")
-    part.replace(path)
-    return path

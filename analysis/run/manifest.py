@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalysisError
+from ..files import make_folder, write_json
+from ..layout import MANIFEST, SHARDS
 from ..provenance import INCIDENTAL, differences, origin
-from .shards import SHARDS, finished_shards, make_folder, write_json
+from .shards import finished_shards
 
 if TYPE_CHECKING:
     from otm.table import TableColumn
 
 SCHEMA = 1
-MANIFEST = "manifest.json"
 
 Manifest = dict[str, Any]
 

@@ -7,21 +7,12 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ..errors import AnalysisError
+from ..files import make_folder, write_atomically, write_json
+from ..layout import LOGITS, MANIFEST, PROMPTS, SHARDS
 from ..provenance import INCIDENTAL
 from ..trace.traces import complete_trace
-from .manifest import MANIFEST, Manifest, compare_manifests, meaningful, read_manifest
-from .shards import (
-    LOGITS,
-    PROMPTS,
-    SHARDS,
-    exclusive,
-    finished_shards,
-    make_folder,
-    read_shard,
-    shard_path,
-    write_atomically,
-    write_json,
-)
+from .manifest import Manifest, compare_manifests, meaningful, read_manifest
+from .shards import exclusive, finished_shards, read_shard, shard_path
 
 
 @dataclasses.dataclass(frozen=True)

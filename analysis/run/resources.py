@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from ..errors import AnalysisError
-from .manifest import MANIFEST, read_manifest
+from ..layout import MANIFEST
+from .manifest import read_manifest
 
 
 def resources(

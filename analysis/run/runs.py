@@ -23,23 +23,14 @@ from tqdm import tqdm
 from otm.table import table_columns
 
 from ..errors import AnalysisError
+from ..files import appearing, make_folder, write_atomically
+from ..layout import LOCK, LOGITS, MANIFEST, PROMPTS
 from ..models.prompts import Digest, PromptSource, in_shards, prompts
 from ..provenance import differences, environment
 from . import measure as work
-from .manifest import MANIFEST, Manifest, agree, as_intervals, manifest_of
+from .manifest import Manifest, agree, as_intervals, manifest_of
 from .scheduling import Workers, run_each
-from .shards import (
-    LOCK,
-    LOGITS,
-    PROMPTS,
-    appearing,
-    exclusive,
-    finished_shards,
-    make_folder,
-    shard_name,
-    shard_path,
-    write_atomically,
-)
+from .shards import exclusive, finished_shards, shard_name, shard_path
 
 _EXCERPT = 200
 _PATIENCE = 5.0  # seconds; what was compiled before is loaded in less

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from otm.errors import OtmError
 from otm.partial import PartialPair, TopTokens
 
 from ..errors import AnalysisError
+from ..files import appearing
 from .base import (
     FORMAT,
     LARGEST_LIST,
@@ -184,18 +184,11 @@ def write_trace(
             str(place),
             start,
         )
-    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
-    try:
-        _save(tensors, partial, {**metadata, **own})
-        partial.replace(place)
-    except OSError as failure:
-        partial.unlink(missing_ok=True)
-        raise AnalysisError(
-            f"The trace {place} could not be written ({failure}). Check the folder and the space left."
-        ) from failure
+    with appearing(place) as file:
+        _save(tensors, file, {**metadata, **own})
 
 
-def _save(tensors: Mapping[str, NDArray[Any]], path: Path, metadata: Mapping[str, str]) -> None:
+def _save(tensors: Mapping[str, NDArray[Any]], file: BinaryIO, metadata: Mapping[str, str]) -> None:
     """Write a safetensors file: the same content, the same bytes, which the library's changing order of metadata would not give."""
     kinds = {kind: name for name, kind in _DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
@@ -207,10 +200,9 @@ def _save(tensors: Mapping[str, NDArray[Any]], path: Path, metadata: Mapping[str
         header[name] = {"dtype": kinds[str(value.dtype)], "shape": list(value.shape), "data_offsets": [start, stop]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for _, value in ordered:
-            file.write(value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes())
+    file.write(struct.pack("<Q", len(text)) + text)
+    for _, value in ordered:
+        file.write(value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes())
 
 
 def _check_shapes(shapes: Mapping[str, tuple[str, tuple[int, ...]]], where: str) -> None:

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError
-from ..run.manifest import MANIFEST as RUN_MANIFEST
-from ..run.shards import LOGITS
+from ..files import write_json
+from ..layout import LOGITS
+from ..layout import MANIFEST as RUN_MANIFEST
 from .base import (
     FORMAT,
     LARGEST_LIST,
@@ -132,10 +133,7 @@ def write_manifest(folder: Path | str, files: Sequence[str]) -> None:
     place = Path(folder)
     for name in files:
         inside(place, name)
-    text = json.dumps({"format": FORMAT, "schema": SCHEMA, "form": "safetensors", "files": list(files)}, indent=1)
-    partial = place / f".{MANIFEST}.partial"
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(place / MANIFEST)
+    write_json(place / MANIFEST, {"format": FORMAT, "schema": SCHEMA, "form": "safetensors", "files": list(files)})
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from transformers import LlamaForCausalLM
 import otm
 
 from ..errors import AnalysisError
+from ..files import make_folder, write_atomically, write_json
 from ..models.pair import Pair
 from .texts import Corpus
 from .training import HeldOut, Recipe, Size, evaluate, prepare_tokens, train_model
@@ -102,8 +103,7 @@ def write_held_out_sample(corpus: Corpus, path: Path) -> None:
     texts = corpus.texts(held_out=True)
     step = max(1, len(texts) * 1500 // HELD_OUT_SAMPLE)
     sample = "\n\n".join(text[:1500] for text in texts[::step])[:HELD_OUT_SAMPLE]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(sample, encoding="utf-8", errors="replace")
+    write_atomically(make_folder(path.parent) / path.name, sample.encode(errors="replace"))
 
 
 def write_records(
@@ -119,9 +119,8 @@ def write_records(
         "versions": {name: metadata.version(name) for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy")}
         | {"python": sys.version.split()[0]},
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "training.json").write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    (out / "README.md").write_text(_card(record), encoding="utf-8")
+    write_json(out / "training.json", record)
+    write_atomically(out / "README.md", _card(record).encode())
 
 
 def _card(record: dict) -> str:  # type: ignore[type-arg]

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ..errors import AnalysisError
+from ..files import appearing, write_atomically
 from .texts import Corpus
 
 END_OF_TEXT = "<|endoftext|>"
@@ -212,9 +213,7 @@ def _save(folder: Path, model: LlamaForCausalLM, optimiser: torch.optim.AdamW, s
         tensors[f"first/{name}"] = state["exp_avg"]
         tensors[f"second/{name}"] = state["exp_avg_sq"]
     tensors = {key: value.contiguous().cpu() for key, value in tensors.items()}
-    draft = folder / "checkpoint.partial"
-    save_file(tensors, draft, metadata={"step": str(step), "identity": _identity(size, recipe)})
-    draft.replace(folder / "checkpoint.safetensors")  # atomic: a kill leaves the old file or the new one
+    write_atomically(folder / "checkpoint.safetensors", save(tensors, {"step": str(step), "identity": _identity(size, recipe)}))
 
 
 def _resume(folder: Path, model: LlamaForCausalLM, optimiser: torch.optim.AdamW, size: Size, recipe: Recipe) -> int:
@@ -262,7 +261,6 @@ def prepare_tokens(corpus: Corpus, recipe: Recipe, folder: Path) -> tuple[PreTra
     train, held_out = encode(tokenizer, texts), encode(tokenizer, held_out_texts)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(folder / f"tokenizer-{stamp}")
-    partial = folder / "tokens.partial.npz"
-    np.savez(partial, train=train, held_out=held_out)
-    partial.replace(cache)
+    with appearing(cache) as file:
+        np.savez(file, train=train, held_out=held_out)
     return tokenizer, train, held_out, num_bytes

@@ -385,7 +385,7 @@ def test_an_unfinished_run_is_reported_and_says_so(copy: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(plain: Measured, tmp_path: Path) -> None:
-    with pytest.raises(AnalysisError, match="Pass another with --out"):
+    with pytest.raises(AnalysisError, match="choose another --out"):
         write_report(plain.run.folder, out=Path("/proc/report"))
 
 

@@ -1,20 +1,18 @@
-"""One look for every figure: legible at column width, safe for colour-blind readers, text as vectors."""
+"""One look for every picture: legible at column width, safe for colour-blind readers, text as vectors. Needs matplotlib."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-import otm
+from otm.drafts import LAWS
 
 # Okabe & Ito's palette, distinguishable under the common colour deficiencies; black is kept for optima.
 PALETTE = (
@@ -33,32 +31,36 @@ PALETTE = (
 )
 # Told apart without colour, which is for verifiers.
 LINES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2)), (0, (4, 1.5, 1, 1.5, 1, 1.5)))
-LAW_LINES = {law.__name__: LINES[number % len(LINES)] for number, law in enumerate(otm.LAWS)}
+LAW_LINES = {law.__name__: LINES[number % len(LINES)] for number, law in enumerate(LAWS)}
 """The line style of each draft law, by its name, in every figure that shows several."""
 MARKERS = "osD^vP<>X*"
 FORMATS = ("pdf", "svg", "png")
 
-mpl.rcParams.update(
-    {
-        "font.family": "DejaVu Sans",
-        "font.size": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.color": "#E6E6E6",
-        "grid.linewidth": 0.8,
-        "axes.axisbelow": True,
-        "legend.frameon": False,
-        "legend.fontsize": 8.5,
-        "lines.linewidth": 1.6,
-        "lines.markersize": 4.5,
-        "pdf.fonttype": 42,  # TrueType outlines: text stays selectable and scales
-        "svg.fonttype": "path",
-        "svg.hashsalt": "otm",  # the same data gives the same file
-        "savefig.bbox": "tight",
-        "savefig.dpi": 160,
-    }
-)
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "pdf.fonttype": 42,  # TrueType outlines: text stays selectable and scales
+    "svg.fonttype": "path",
+    "svg.hashsalt": "otm",  # the same data gives the same file
+    "savefig.bbox": "tight",
+    "savefig.dpi": 160,
+}
+"""What every picture shares; in force inside `style`, so that importing this changes nobody's settings."""
+
+
+def style() -> AbstractContextManager[None]:
+    """Return a context in which pictures are drawn and saved in one look."""
+    return mpl.rc_context(STYLE)
 
 
 def figure(*, width: float = 5.6, height: float = 3.8, columns: int = 1) -> tuple[Figure, Any]:
