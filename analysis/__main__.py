@@ -1,8 +1,9 @@
-"""`python -m analysis`: coupling schemes for speculative decoding on real language-model logits."""
+"""`python -m analysis`, or `otm` once installed: coupling schemes for speculative decoding on real language-model logits."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import typer
 
@@ -27,12 +28,12 @@ for command in (compare, measure, merge, report, decode, experiment, latency, tr
     app.command()(command)
 
 
-def main() -> int:
-    """Run the command line; expected errors become one line and exit status 2."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, or `otm` with arguments; expected errors become one line and exit status 2."""
     from otm import OtmError
 
     try:
-        app()
+        app(args=arguments, prog_name=None if arguments is None else "otm")
     except (AnalysisError, OtmError) as error:
         typer.echo(f"error: {error}", err=True)
         return 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -13,6 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from otm.drafts import LAWS
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
 
 # Okabe & Ito's palette, distinguishable under the common colour deficiencies; black is kept for optima.
 PALETTE = (
@@ -36,7 +39,7 @@ LAW_LINES = {law.__name__: LINES[number % len(LINES)] for number, law in enumera
 MARKERS = "osD^vP<>X*"
 FORMATS = ("pdf", "svg", "png")
 
-STYLE: dict[str, Any] = {
+STYLE: dict[RcKeyType, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.spines.top": False,

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from ..layout import SHIPPED_PAIR
+
 
 def capture(
-    pair: Annotated[Path, typer.Option(help="Folder with draft/ and target/.")] = Path(__file__).parents[1] / "pair",
+    pair: Annotated[Path, typer.Option(help="Folder with draft/ and target/.")] = SHIPPED_PAIR,
     out: Annotated[Path, typer.Option(help="Where figure4.json and figure5.json are written.")] = Path("figures/data"),
 ) -> None:
     """Capture the distributions behind Figures 4 and 5 from a pair, on the CPU."""

@@ -18,8 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from ..errors import AnalysisError
-
-SHIPPED_PAIR = Path(__file__).parents[1] / "pair"
+from ..layout import SHIPPED_PAIR
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -152,7 +151,7 @@ def _check_device_map(device_map: str) -> str:
     """Return the map, or raise `AnalysisError` where accelerate, which applies it, is missing."""
     if importlib.util.find_spec("accelerate") is None:
         raise AnalysisError(
-            "A device map needs the accelerate library, which is not installed. Install it: pip install --group spread."
+            "A device map needs the accelerate library, which is not installed. Install it: pip install accelerate."
         )
     return device_map
 

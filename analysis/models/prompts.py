@@ -153,7 +153,7 @@ class DataSet(PromptSource):
             import datasets
         except ImportError as error:
             raise AnalysisError(
-                "Reading a data set needs the datasets library, which is not installed. Install the group: pip install --group hub."
+                "Reading a data set needs the datasets library, which is not installed. Install it: pip install datasets."
             ) from error
         datasets.disable_progress_bars()
         try:

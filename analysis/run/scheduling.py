@@ -173,8 +173,7 @@ def _dask(address: str) -> Iterator[cf.Executor]:
         from distributed import Client
     except ImportError as error:
         raise AnalysisError(
-            "A Dask scheduler needs the distributed library, which is not installed. "
-            "Install the group: pip install --group cluster."
+            "A Dask scheduler needs the distributed library, which is not installed. Install it: pip install distributed."
         ) from error
     try:
         client = Client(address, timeout=20, set_as_default=False)
