@@ -36,11 +36,11 @@ $(STAMPS)/figures: $(STAMPS)/venv pyproject.toml
 	touch $@
 
 $(STAMPS)/analysis: $(STAMPS)/figures
-	$(PIP) --editable . --group analysis
+	$(PIP) --editable '.[analysis]'
 	touch $@
 
 $(STAMPS)/test: $(STAMPS)/analysis
-	$(PIP) --editable . --group analysis --group cluster --group hub --group spread --group test --group lint
+	$(PIP) --editable '.[analysis]' --group cluster --group hub --group spread --group test --group lint
 	touch $@
 
 $(STAMPS)/lint: $(STAMPS)/figures

@@ -1,1 +1,1 @@
-"""Measure coupling schemes on the logits of real language models (an application of the repository, not of the wheel)."""
+"""Measure coupling schemes on the logits of real language models (installed as `otm_analysis`)."""

@@ -1,21 +1,22 @@
-"""`python -m analysis`: coupling schemes for speculative decoding on real language-model logits."""
+"""`python -m analysis`, or `otm` once installed: coupling schemes for speculative decoding on real language-model logits."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import typer
 
-from analysis.commands.capture import capture
-from analysis.commands.compare import compare
-from analysis.commands.decode import decode
-from analysis.commands.experiment import experiment
-from analysis.commands.latency import latency
-from analysis.commands.measure import measure
-from analysis.commands.merge import merge
-from analysis.commands.report import report
-from analysis.commands.train import train
-from analysis.errors import AnalysisError
+from .commands.capture import capture
+from .commands.compare import compare
+from .commands.decode import decode
+from .commands.experiment import experiment
+from .commands.latency import latency
+from .commands.measure import measure
+from .commands.merge import merge
+from .commands.report import report
+from .commands.train import train
+from .errors import AnalysisError
 
 app = typer.Typer(
     help="Measure coupling schemes for speculative decoding on real language-model logits.",
@@ -27,12 +28,12 @@ for command in (compare, measure, merge, report, decode, experiment, latency, tr
     app.command()(command)
 
 
-def main() -> int:
-    """Run the command line; expected errors become one line and exit status 2."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, or `otm` with arguments; expected errors become one line and exit status 2."""
     from otm import OtmError
 
     try:
-        app()
+        app(args=arguments, prog_name=None if arguments is None else "otm")
     except (AnalysisError, OtmError) as error:
         typer.echo(f"error: {error}", err=True)
         return 2

@@ -71,13 +71,14 @@ def weights_digest(folder: str) -> str | None:
 
 @functools.cache
 def revision() -> str:
-    """Return the git revision of the checkout, marked when it has local changes; "unknown" outside one."""
+    """Return the git revision of the checkout, marked when it has local changes; the installed version outside one."""
     here = Path(__file__).resolve().parent
     try:
+        _git(here, "ls-files", "--error-unmatch", Path(__file__).name)  # an installation may lie in someone else's checkout
         commit = _git(here, "rev-parse", "HEAD")
         return commit + ("+changes" if _git(here, "status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
-        return "unknown"
+        return f"otm-speculative {_version('otm-speculative')}"
 
 
 def processor() -> str:

@@ -16,9 +16,9 @@ from unittest import mock
 import numpy as np
 import torch
 
-from analysis.measure import table_of_logits
-from analysis.models import SHIPPED_PAIR, load_pair
-from analysis.processing import settings_of
+from analysis.models.pair import SHIPPED_PAIR, load_pair
+from analysis.models.processing import settings_of
+from analysis.run.measure import table_of_logits
 from benchmarks.timing import medians
 
 KS = tuple(range(1, 9))

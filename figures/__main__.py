@@ -16,8 +16,8 @@ from tqdm import tqdm
 
 from figures.paths import OUT
 from figures.provenance import manifest
-from figures.style import save
 from figures.work import Work
+from otm import plot
 
 DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")
 FURTHER = ("landscape", "scores", "bracket", "ersd3", "ersd4", "table1", "table2", "mentored")
@@ -71,7 +71,8 @@ def build(module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int,
     path = folder / f"{name}.json"
     path.write_text(json.dumps(record | {"data": data}, indent=1) + "\n", encoding="utf-8")
     written = json.loads(path.read_text(encoding="utf-8"))["data"]
-    return [path, *save(module.draw(written), folder, name)]
+    with plot.style():
+        return [path, *plot.save(module.draw(written), folder, name)]
 
 
 def _resolve(name: str) -> str:

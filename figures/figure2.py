@@ -7,8 +7,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 import otm
-from figures import curves, style
+from figures import curves
 from figures.work import Work
+from otm import plot
 
 TITLE = "Bernoulli laws over k"
 DRAFT = 0.25
@@ -36,17 +37,17 @@ def compute(work: Work) -> dict[str, Any]:
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw the optimum (solid) and K-SEQ (dashed) against k."""
-    canvas, axes = style.figure(height=4.0)
+    canvas, axes = plot.figure(height=4.0)
     for number, series in enumerate(data["series"]):
-        colour = style.PALETTE[number]
+        colour = plot.PALETTE[number]
         axes.plot(series["k"], series["optimum"], color=colour, label=f"q = Ber({series['q']:g})")
         axes.plot(series["k"], series["kseq"], color=colour, ls=(0, (4, 2)), lw=1.2)
-        style.points(axes, [p["k"] for p in series["points"]], series["points"], colour=colour)
-        style.points(axes, [p["k"] for p in series["kseq_points"]], series["kseq_points"], colour=colour, marker="s")
+        plot.points(axes, [p["k"] for p in series["points"]], series["points"], colour=colour)
+        plot.points(axes, [p["k"] for p in series["kseq_points"]], series["kseq_points"], colour=colour, marker="s")
     axes.set_xlabel("number of drafts k")
     axes.set_xticks([1, 4, 8, 12, 16, 20])
     axes.set_title(f"p = Ber({DRAFT:g})", fontsize=10)
-    style.probability_axis(axes, low=0.2)
+    plot.probability_axis(axes, low=0.2)
     laws = axes.legend(loc="lower right")
     axes.add_artist(laws)
     curves.scheme_legend(axes, centre=0.45)

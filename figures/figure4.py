@@ -7,24 +7,20 @@ captured from the shipped pair and committed.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-import otm
-from figures import style
+from analysis.papers.selection_run import LENGTH, draft, select, survivors, table_of
 from figures.paths import DATA
 from figures.work import Work
-from otm.sequence import DraftSelection, DraftTree, LanguageModel, Step, TableModel, Uniforms
-from otm.sequence.decoder import evaluate
+from otm import plot
+from otm.sequence import TableModel
 
 TITLE = "Draft selection"
 CAPTURE = DATA / "figure4.json"
-NUM_DRAFTS, LENGTH = 6, 4
-SCHEME = DraftSelection(NUM_DRAFTS, LENGTH, otm.KSeq())
 
 
 def capture() -> dict[str, Any]:
@@ -43,34 +39,12 @@ def table(record: dict[str, Any], side: str) -> TableModel:
     return TableModel(rows)
 
 
-def draft(model: LanguageModel, context: Sequence[int], rng: np.random.Generator) -> DraftTree:
-    """Draw the six drafts of four tokens."""
-    return SCHEME.draft(model, tuple(context), Uniforms(rng))
-
-
-def decode(target: LanguageModel, tree: DraftTree, rng: np.random.Generator) -> Step:
-    """Select among the drafts."""
-    return SCHEME.verify(tree, evaluate(target, tree).__getitem__, Uniforms(rng))
-
-
-def table_of(tree: DraftTree) -> list[list[int]]:
-    """Return the drafts as K rows of L tokens."""
-    rows: list[list[int]] = tree.tokens[1:].reshape(LENGTH, NUM_DRAFTS).T.tolist()
-    return rows
-
-
-def survivors(one: Step) -> list[list[int]]:
-    """Return which drafts are alive in each round."""
-    alive = [list(range(NUM_DRAFTS)), *([(vertex - 1) % NUM_DRAFTS for vertex in row] for row in one.survivors)]
-    return alive[:LENGTH]  # what survives the last round earns the bonus token
-
-
 def compute(work: Work) -> dict[str, Any]:
     """Draw six drafts, select among them, and return what happened in each round."""
     record = capture()
     rng = np.random.default_rng(record["seed"])
     tree = draft(table(record, "draft"), record["context"], rng)
-    selection = decode(table(record, "target"), tree, rng)
+    selection = select(table(record, "target"), tree, rng)
     work.tick()
     return {
         "prompt": record["prompt"],
@@ -100,7 +74,7 @@ def draw(data: dict[str, Any]) -> Figure:
         parent = prefix[:-1]
         count = sum(draft[: len(prefix)] == prefix for draft in drafts)
         on_path = prefix == decoded[: len(prefix)]
-        colour = style.PALETTE[1] if on_path and not count else style.PALETTE[0] if on_path else "#7A7A7A"
+        colour = plot.PALETTE[1] if on_path and not count else plot.PALETTE[0] if on_path else "#7A7A7A"
         axes.plot(
             [len(parent) + 0.46, len(prefix) - 0.36],
             [height[parent], height[prefix]],
@@ -112,8 +86,8 @@ def draw(data: dict[str, Any]) -> Figure:
         text = _visible(data["texts"][str(prefix[-1])]) + (f"  ×{count}" if count > 1 else "")
         _label(axes, len(prefix), height[prefix], text, colour=colour, weight="bold" if on_path else "normal")
     top = max(height.values()) + 0.8
-    for level, survivors in enumerate(data["survivors"]):
-        axes.text(level + 1, top, f"round {level + 1}\n|S| = {len(survivors)}", ha="center", fontsize=10, color="#222222")
+    for level, alive in enumerate(data["survivors"]):
+        axes.text(level + 1, top, f"round {level + 1}\n|S| = {len(alive)}", ha="center", fontsize=10, color="#222222")
     axes.set_xlim(-0.75, LENGTH + 0.6)
     axes.set_ylim(min(height.values()) - 0.6, top + 0.9)
     axes.set_title(f"Draft selection: K = {len(drafts)} draft sequences of L = {LENGTH} tokens", fontsize=11)

@@ -11,9 +11,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from figures import style
 from figures.paths import DATA
 from figures.work import Work
+from otm import plot
 
 TITLE = "Speed against distortion"
 CAPTURE = DATA / "mentored.json"
@@ -34,16 +34,16 @@ def compute(work: Work) -> dict[str, Any]:
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw tokens per call over KL, the lossless scheme as a line."""
-    canvas, axes = style.figure(width=6.4, height=4.2)
+    canvas, axes = plot.figure(width=6.4, height=4.2)
     lossless = next(row for row in data["rows"] if row["label"] == "speculative")
     axes.axhline(lossless["mean"], color="black", lw=1.2)
     axes.axhspan(lossless["low"], lossless["high"], color="#DDDDDD", lw=0)
     axes.annotate("lossless", (1.0, lossless["mean"]), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
     for number, family in enumerate(FAMILIES):
         rows = sorted((row for row in data["rows"] if row["label"].startswith(family)), key=lambda row: row["kl"])
-        colour, marker = style.PALETTE[number], style.MARKERS[number]
+        colour, marker = plot.PALETTE[number], plot.MARKERS[number]
         axes.plot([row["kl"] for row in rows], [row["mean"] for row in rows], color=colour, lw=1.0)
-        style.points(axes, [row["kl"] for row in rows], rows, colour=colour, marker=marker)
+        plot.points(axes, [row["kl"] for row in rows], rows, colour=colour, marker=marker)
         axes.plot([], [], color=colour, marker=marker, mfc="white", label=family)
         for row in rows:
             argument = row["label"].partition("(")[2].rstrip(")")

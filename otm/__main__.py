@@ -1,4 +1,7 @@
-"""The command line: ``python -m otm audit module:function``.
+"""The command line: ``otm audit module:function``, and the commands that an extra adds (``otm measure``, …).
+
+``otm`` is what an installation has; ``python -m otm`` is the same. Further commands are entry points of the group `COMMANDS`,
+functions of the arguments that return an exit status; what they need is imported when one is called.
 
 The callable is looked up as ``module:name`` with the working directory on the path: a function
 ``verify(draft, target, drafts, uniforms)``, an `otm.audit.Candidate` or `BatchCandidate`, or one of the library's verifiers. The
@@ -11,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from fractions import Fraction
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -34,6 +39,10 @@ from otm.errors import InvalidParameter, OtmError
 from otm.problem import Problem
 from otm.verifiers import Verifier
 
+COMMANDS = "otm.commands"
+EXTRA = "analysis"
+"""The extra whose packages the further commands need."""
+
 EXIT_STATUS = {"lossless": 0, "no difference found": 0, "not lossless": 1, "undecided": 2}
 
 
@@ -44,7 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ## `Maximal()`: lossless...
     0
     """
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    further = {entry.name: entry for entry in metadata.entry_points(group=COMMANDS)}
+    if words and words[0] in further:
+        return _run_further(further[words[0]], words)
+    options = _parser(sorted(further)).parse_args(words)
     try:
         result = _audit(options)
     except OtmError as error:
@@ -57,9 +70,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_STATUS[result.verdict]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m otm", description="Tools for verifiers of speculative decoding.")
-    commands = parser.add_subparsers(dest="command", required=True)
+def _run_further(entry: metadata.EntryPoint, words: list[str]) -> int:
+    """Run a command of another package, or say what it needs."""
+    if missing := [name for name in _required(entry) if not _version(name)]:
+        wanted = f"pip install '{entry.dist.name if entry.dist else 'otm-speculative'}[{EXTRA}]'"
+        print(f"otm {entry.name} needs {', '.join(missing)}, not installed here: {wanted}", file=sys.stderr)
+        return 2
+    status: int = entry.load()(words)
+    return status
+
+
+def _required(entry: metadata.EntryPoint) -> list[str]:
+    """Return the distributions that the extra installs for a command."""
+    lines = (entry.dist.requires if entry.dist else None) or ()
+    return [re.split(r"[^\w.-]", line)[0] for line in lines if re.search(rf"extra == ['\"]{EXTRA}['\"]", line)]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _parser(further: Sequence[str] = ()) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="otm",
+        description="Audits and measurements for speculative decoding.",
+        epilog=f"otm COMMAND --help says more. Commands on language models need the extra `{EXTRA}`.",
+    )
+    parser.add_argument("--version", action="version", version=f"otm {_version('otm-speculative') or 'not installed'}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     audit = commands.add_parser(
         "audit",
         help="is a verifier lossless, and if not, by how much?",
@@ -88,6 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--false-alarm", type=float, default=1e-9, help="sampled, log: probability (default: %(default)s)")
     audit.add_argument("--missed", type=float, default=1e-3, help="sampled: probability (default: %(default)s)")
     audit.add_argument("--seed", type=int, default=0, help="sampled: of the drafts and uniforms (default: %(default)s)")
+    for name in further:  # `main` has handed these over already; here they are only listed
+        commands.add_parser(name, help="on language models")
     return parser
 
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch.overrides import TorchFunctionMode
 
 import otm
-from analysis.errors import AnalysisError
-from analysis.models import Pair, to_numpy
 from otm.audit import Candidate, LogAudit, Record, SampledAudit, audit_outputs, audit_records
+
+from ..errors import AnalysisError
+from ..models.pair import Pair, to_numpy
 
 MOST_BLOCKS = 4096
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from analysis.errors import AnalysisError
+from ..errors import AnalysisError
 
 
 def verify_blocks(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from analysis.commands.options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers
+from .options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers
 
 
 def compare(
@@ -26,8 +26,8 @@ def compare(
     """Compare every scheme on both models' next-token distributions after a prompt."""
     import numpy as np
 
-    from analysis.comparison import check_plot, compare_prompt, plot_comparison
-    from analysis.models import load_pair
+    from ..models.pair import load_pair
+    from ..report.comparison import check_plot, compare_prompt, plot_comparison
 
     ks = integers(k)
     check_plot(plot)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from analysis.commands.options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers
+from .options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers
 
 
 def decode(
@@ -31,11 +31,11 @@ def decode(
     """Decode prompts with any algorithm and report tokens per serial call of the target."""
     import itertools
 
-    from analysis.decode_run import RunSettings, run_decode, summary_table
-    from analysis.decoder_text import decoder_from_text
-    from analysis.models import load_pair
-    from analysis.prompts import open_prompts
-    from analysis.prompts import prompts as numbered
+    from ..decode.decode_run import RunSettings, run_decode, summary_table
+    from ..decode.decoder_text import decoder_from_text
+    from ..models.pair import load_pair
+    from ..models.prompts import open_prompts
+    from ..models.prompts import prompts as numbered
 
     decoders = {text.strip(): decoder_from_text(text) for text in decoder}
     chosen_seeds = integers(seeds, name="seeds", minimum=0)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from analysis.commands.options import Device, DraftName, TargetName, TrustRemoteCode, integers
+from .options import Device, DraftName, TargetName, TrustRemoteCode, integers
 
 
 def latency(
@@ -26,8 +26,8 @@ def latency(
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
     import torch
 
-    from analysis.latency import SIDES, Grid, latency_table, write_latency
-    from analysis.models import SHIPPED_PAIR, load_pair
+    from ..models.latency import SIDES, Grid, latency_table, write_latency
+    from ..models.pair import SHIPPED_PAIR, load_pair
 
     grid = Grid(
         lengths=tuple(integers(lengths, name="lengths")),

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from analysis.commands.options import Device, DraftName, TargetName, TrustRemoteCode, integers
-from analysis.errors import AnalysisError
+from ..errors import AnalysisError
+from .options import Device, DraftName, TargetName, TrustRemoteCode, integers
 
 _OF_TRACES = {"out", "from_trace", "k", "shard_size", "shards", "workers", "threads", "scheduler", "allow"}
 """The options that mean something for a trace."""
@@ -59,10 +59,10 @@ def measure(
     """Measure every batched scheme on real logits, position by position, into Parquet shards."""
     if from_trace is not None:
         _check_trace_options(context)
-    from analysis.measure import Models, Settings
-    from analysis.resources import resources
-    from analysis.runs import measure_prompts, measure_trace_file
-    from analysis.scheduling import Workers
+    from ..run.measure import Models, Settings
+    from ..run.resources import resources
+    from ..run.runs import measure_prompts, measure_trace_file
+    from ..run.scheduling import Workers
 
     models = Models(draft, target, device, device_map, dtype, trust_remote_code)
     processes, per_process = resources(out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace)
@@ -135,7 +135,7 @@ def shard_range(text: str) -> range:
 
 
 def _source(prompts: Path | None, dataset: str | None, split: str, field: str):  # type: ignore[no-untyped-def]
-    from analysis.prompts import DataSet, open_prompts
+    from ..models.prompts import DataSet, open_prompts
 
     if (prompts is None) == (dataset is None):
         raise AnalysisError("A measurement needs either --prompts FILE or --dataset NAME; pass one of them.")

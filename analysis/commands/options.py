@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from analysis.errors import AnalysisError
+from ..errors import AnalysisError
 
 MOST_NUMBERS = 256
 """Largest number of values that an option may list."""

@@ -16,7 +16,7 @@ def report(
     ] = None,
 ) -> None:
     """Write a self-contained HTML page and a Markdown summary of a measured run."""
-    from analysis.report import write_report
+    from ..report.write import write_report
 
     written = write_report(run, out=out, decode=decode)
     for line in written.findings:

@@ -20,10 +20,10 @@ def train(
     threads: Annotated[int | None, typer.Option(help="CPU threads; the trajectory depends on it in the last bits.")] = None,
 ) -> None:
     """Train tokenizer, draft and target; resumes where a killed run stopped."""
-    from analysis import corpus as texts
-    from analysis.models import choose_device
-    from analysis.pair_training import recipe_from_json, train_pair
-    from analysis.training import Recipe
+    from ..models.pair import choose_device
+    from ..train import texts
+    from ..train.pair_training import recipe_from_json, train_pair
+    from ..train.training import Recipe
 
     chosen = Recipe() if recipe is None else recipe_from_json(recipe)
     corpus = texts.from_text_files(text) if text else texts.from_installed_packages(constraints)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.measure import Settings
-from analysis.traces import top_log_probabilities, write_trace
+from analysis.run.measure import Settings
+from analysis.trace.traces import top_log_probabilities, write_trace
 
 SETTINGS = Settings(positions="trace", k=(1, 2), shard_prompts=8)
 

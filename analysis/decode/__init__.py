@@ -1,0 +1,1 @@
+"""Decoding prompts with any algorithm: its text, its results file, tokens per serial call."""

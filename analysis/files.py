@@ -1,0 +1,90 @@
+"""Files that are there whole or not at all.
+
+A file is written under a temporary name in the same folder, flushed to the disk, and renamed; the folder is flushed after it. A
+process killed at any point leaves either the finished file or none, and at most a temporary one, whose name ends in `TEMPORARY`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .errors import AnalysisError
+
+TEMPORARY = ".partial"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is there in full or not at all, even if the machine loses power; errors as `appearing`."""
+    with appearing(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def appearing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that appears under its name, whole, when the block ends, and not at all if the block raises.
+
+    Raises:
+        AnalysisError: if the disk is full, the folder is read-only, or the file may not be that large; nothing is left behind.
+    """
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _flush_folder(path.parent)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise AnalysisError(explain(error, path)) from error
+        raise
+
+
+def write_json(path: Path, record: Mapping[str, Any], *, indent: int | None = 1) -> Path:
+    """Write a JSON file atomically, its folder made if need be, and return its path."""
+    make_folder(path.parent)
+    write_atomically(path, (json.dumps(record, indent=indent, allow_nan=False) + "\n").encode())
+    return path
+
+
+def make_folder(path: Path) -> Path:
+    """Create a folder and its parents, or raise `AnalysisError`."""
+    if path.is_file():
+        raise AnalysisError(f"--out must be a folder; {path} is a file. Choose another --out.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise AnalysisError(explain(error, path)) from error
+        raise AnalysisError(
+            f"--out must be a folder that can be written; {path} does not exist ({error.strerror}). "
+            "The folder cannot be made; choose another --out."
+        ) from error
+    return path
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def explain(error: OSError, path: Path) -> str:
+    """Say why a file could not be written, and what to do."""
+    kept = "What is finished is kept; run the same command again to go on."
+    if error.errno in _NO_ROOM:
+        return f"Writing {path.name} needs free disk space; {path.parent} has no room ({error.strerror}). Free some. {kept}"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"The output must be a writable folder; {path} cannot be written ({error.strerror}). Choose another --out."
+    return f"{path} could not be written: {error}. Check the disk. {kept}"

@@ -1,0 +1,215 @@
+"""Load a draft/target pair and read next-token logits from it.
+
+Weights come from strangers: only safetensors are read, and code shipped with a model runs only if the user asks for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from ..errors import AnalysisError
+from ..layout import SHIPPED_PAIR
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pair:
+    """Two causal language models over one tokenizer.
+
+    Attributes:
+        draft, target: models in evaluation mode on `device`.
+        tokenizer: the shared tokenizer.
+        num_tokens: V, the tokens that both models score; embedding rows beyond it (padding) are cut off in both.
+        notes: what a reader of the results should know, such as rows that were cut.
+    """
+
+    draft: Any
+    target: Any
+    tokenizer: Any
+    device: str
+    num_tokens: int
+    notes: tuple[str, ...] = ()
+
+    def encode(self, prompt: str) -> list[int]:
+        """Return the prompt's tokens, or raise `AnalysisError` on an empty prompt."""
+        tokens = list(self.tokenizer(prompt)["input_ids"]) if prompt else []
+        if not tokens or not prompt.strip():
+            raise AnalysisError(f"The prompt must contain at least one token; got {prompt!r}. Pass some text.")
+        return tokens
+
+    @torch.inference_mode()
+    def next_logits(self, context: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return draft and target logits `(V,)` after a context, float32 on the pair's device."""
+        return self.side_logits(0, context), self.side_logits(1, context)
+
+    @torch.inference_mode()
+    def side_logits(self, side: int, context: Sequence[int]) -> torch.Tensor:
+        """Return the draft's (side 0) or the target's (side 1) logits `(V,)` after a context."""
+        model = (self.draft, self.target)[side]
+        row = torch.tensor([list(context)], device=self.device)
+        return model(row, use_cache=False).logits[0, -1, : self.num_tokens].float()  # type: ignore[no-any-return]
+
+    @torch.inference_mode()
+    def logits(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return draft and target logits `(rows, length, V)` at every position of equally long rows of tokens."""
+        rows = rows.to(self.device)
+        return tuple(  # type: ignore[return-value]
+            model(rows, use_cache=False).logits[..., : self.num_tokens].float() for model in (self.draft, self.target)
+        )
+
+
+def load_pair(
+    *,
+    draft: str | None = None,
+    target: str | None = None,
+    device: str = "auto",
+    trust_remote_code: bool = False,
+    dtype: torch.dtype = torch.float32,
+    device_map: str | None = None,
+) -> Pair:
+    """Load two causal language models that share a tokenizer; the shipped pair by default.
+
+    Args:
+        draft, target: hub names or local folders in Hugging Face format.
+        device: "cpu", "cuda", "cuda:1", ... or "auto" (CUDA where there is one).
+        trust_remote_code: run Python files that come with the models. Off unless asked.
+        dtype: floating type of the weights.
+        device_map: how accelerate spreads each model over several devices ("auto", "balanced", ...), instead of `device`. Inputs
+            go to the device of the target's embedding, and accelerate carries them on and the logits back.
+
+    Raises:
+        AnalysisError: if a model is missing or has no safetensors weights, needs remote code, the tokenizers differ, the device
+            does not exist, or a device map is given without accelerate.
+    """
+    place = choose_device(device)
+    spread = {} if device_map is None else {"device_map": _check_device_map(device_map)}
+    logging.disable_progress_bar()  # two small files load at once; errors should stand alone on the screen
+    names = (draft or str(SHIPPED_PAIR / "draft"), target or str(SHIPPED_PAIR / "target"))
+    for side, name in zip(("draft", "target"), names, strict=True):
+        _check_folder(side, name)
+    tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in names]
+    _require_same_tokenizer(tokenizers[0], tokenizers[1], names)
+    models = [
+        _load(AutoModelForCausalLM, name, "model", trust_remote_code, use_safetensors=True, dtype=dtype, **spread).eval()
+        for name in names
+    ]
+    if device_map is None:
+        models = [model.to(place) for model in models]
+    else:
+        place = str(models[1].get_input_embeddings().weight.device)
+    sizes = [int(model.get_output_embeddings().weight.shape[0]) for model in models]
+    num_tokens = min(sizes)
+    known = len(tokenizers[1])
+    if num_tokens < known:
+        raise AnalysisError(
+            f"Both models must score all {known} tokens of the tokenizer; they score {sizes[0]} (draft) and {sizes[1]} (target). "
+            "Choose models with complete output layers."
+        )
+    notes: tuple[str, ...] = ()
+    if sizes[0] != sizes[1]:
+        notes = (
+            f"output rows {num_tokens}..{max(sizes) - 1} exist in one model only (padding) and were cut off before softmax",
+        )
+    return Pair(draft=models[0], target=models[1], tokenizer=tokenizers[1], device=place, num_tokens=num_tokens, notes=notes)
+
+
+def probabilities(logits: torch.Tensor, *, temperature: float, top_p: float | None = None) -> torch.Tensor:
+    """Return float64 probabilities `(..., V)` of float32 logits, on the same device."""
+    import otm
+
+    return otm.from_logits(logits.double(), temperature=temperature, top_p=top_p)  # type: ignore[no-any-return]
+
+
+def to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
+    """Copy a tensor to the host as float64."""
+    return tensor.detach().double().cpu().numpy()
+
+
+def choose_device(name: str) -> str:
+    """Return the device that a name asks for, "auto" resolved, or raise `AnalysisError` if it does not exist here."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(name).type
+    except RuntimeError as error:
+        raise AnalysisError(f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}. Choose one.") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise AnalysisError(f"device {name!r} needs a CUDA GPU; torch {torch.__version__} sees none here. Use --device cpu.")
+    return name
+
+
+def _check_device_map(device_map: str) -> str:
+    """Return the map, or raise `AnalysisError` where accelerate, which applies it, is missing."""
+    if importlib.util.find_spec("accelerate") is None:
+        raise AnalysisError(
+            "A device map needs the accelerate library, which is not installed. Install it: pip install accelerate."
+        )
+    return device_map
+
+
+def _check_folder(side: str, name: str) -> None:
+    """Raise `AnalysisError` on a path without a model, of which the hub's client would speak as of a misspelt hub name."""
+    place = Path(name)
+    if not place.is_dir():
+        if place.is_file():
+            raise AnalysisError(f"The {side} model {name} is a file; pass a folder in Hugging Face format.")
+        # Hub names are NAME or OWNER/NAME.
+        if place.is_absolute() or name.startswith((".", "~")) or name.rstrip("/").count("/") > 1 or name.endswith("/"):
+            raise AnalysisError(f"The {side} model {name} does not exist. Check the path.")
+        return
+    missing = [] if (place / "config.json").is_file() else ["config.json"]
+    # Some tokenizers come as vocabularies of other names, from which the library makes one.
+    if not any(any(place.glob(pattern)) for pattern in ("tokenizer*", "vocab*", "*.model", "*.tiktoken")):
+        missing.append("tokenizer.json")
+    if missing:
+        raise AnalysisError(f"The {side} model {name} has no {' and no '.join(missing)}; pass a folder in Hugging Face format.")
+
+
+def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options: Any) -> Any:
+    if not trust_remote_code:
+        _refuse_remote_code(name)
+    try:
+        return factory.from_pretrained(name, trust_remote_code=trust_remote_code, **options)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise AnalysisError(
+            f"The {what} must be a hub name or a local folder in Hugging Face format with safetensors weights; "
+            f"{name!r} could not be loaded: {reason} Check the name, the network, or convert the weights to safetensors."
+        ) from error
+
+
+def _refuse_remote_code(name: str) -> None:
+    """Refuse a model whose configuration points to its own Python files, before anything asks on a terminal."""
+    try:
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        if "trust_remote_code" in str(error):
+            raise AnalysisError(
+                f"Code that comes with a model is not executed by default; {name!r} needs its own. Read it first, then pass "
+                "--trust-remote-code."
+            ) from error
+        return  # the loader itself reports what is missing
+    if getattr(config, "auto_map", None) and type(config).__module__.startswith("transformers_modules"):
+        raise AnalysisError(f"{name!r} loaded code of its own; pass --trust-remote-code if that is meant.")
+
+
+def _require_same_tokenizer(draft: Any, target: Any, names: tuple[str, str]) -> None:
+    left, right = draft.get_vocab(), target.get_vocab()
+    if left == right:
+        return
+    differing = sorted(token for token in left.keys() | right.keys() if left.get(token) != right.get(token))
+    example = differing[0]
+    raise AnalysisError(
+        f"Draft and target must share one tokenizer: acceptance compares token ids. {names[0]} has {len(left)} tokens, "
+        f"{names[1]} has {len(right)}, and {len(differing)} differ (for example {example!r}: {left.get(example)} against "
+        f"{right.get(example)}). Choose two models of one family."
+    )

@@ -1,0 +1,269 @@
+"""Read prompts one at a time from text, JSON lines, Parquet or a data set, whatever their number.
+
+A source is a re-iterable description of where prompts are; nothing holds more than one line or one batch of a Parquet file in
+memory. Files come from strangers: they are UTF-8 or refused, and sizes are checked before memory is taken.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import AnalysisError
+
+MAX_LINE = 1 << 24
+"""Longest line and longest prompt, in bytes."""
+
+MAX_ROW_GROUP = 1 << 31
+"""Largest uncompressed row group of a Parquet file, in bytes."""
+
+_PARQUET_BATCH = 256
+_SAFE_BUILDERS = ("parquet", "json", "text", "csv", "arrow")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prompt:
+    """One prompt: its number, where it came from, and its text."""
+
+    index: int
+    name: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PromptSource(abc.ABC):
+    """Where prompts are; iterating starts from the first one every time."""
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """What a reader of the results should see."""
+
+    @abc.abstractmethod
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Yield (name, text) of every non-blank prompt in order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFile(PromptSource):
+    """UTF-8 text with one prompt per line; blank lines are skipped."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines."""
+        for number, line in _lines(self.path):
+            if line.strip():
+                yield f"{self.name}:{number}", line
+
+
+@dataclasses.dataclass(frozen=True)
+class JsonLines(PromptSource):
+    """One JSON object per line; the prompt is the string in `field`."""
+
+    path: Path
+    field: str = "text"
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Yield the field of each line."""
+        for number, line in _lines(self.path):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise AnalysisError(
+                    f"Each line of {self.path} must be a JSON object; line {number} is not: {error}. Correct or remove it."
+                ) from error
+            yield from _field(record, self.field, f"{self.name}:{number}")
+
+
+@dataclasses.dataclass(frozen=True)
+class ParquetFile(PromptSource):
+    """A Parquet file with a column of strings."""
+
+    path: Path
+    field: str = "text"
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Yield the column, a batch of rows in memory at a time."""
+        import pyarrow
+        import pyarrow.parquet as pq
+
+        try:
+            with pq.ParquetFile(_existing(self.path)) as file:
+                if self.field not in file.schema_arrow.names:
+                    raise AnalysisError(
+                        f"{self.path} needs a column {self.field!r}; it has {', '.join(file.schema_arrow.names)}. Pass --field."
+                    )
+                largest = max((file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)), default=0)
+                if largest > MAX_ROW_GROUP:
+                    raise AnalysisError(
+                        f"Row groups of {self.path} must be at most {MAX_ROW_GROUP:,} bytes uncompressed; one has {largest:,}. "
+                        "Write it again with smaller row groups."
+                    )
+                values = (v for b in file.iter_batches(_PARQUET_BATCH, columns=[self.field]) for v in b.column(0).to_pylist())
+                for row, value in enumerate(values):
+                    yield from _field({self.field: value}, self.field, f"{self.name}:{row}")
+        except (pyarrow.ArrowException, OSError) as error:
+            raise AnalysisError(f"{self.path} must be a readable Parquet file; it is not: {error}. Check the file.") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSet(PromptSource):
+    """A data set of the `datasets` library: a hub name, or a folder that holds text, JSON, CSV, Parquet or Arrow files."""
+
+    path: str
+    split: str = "train"
+    field: str = "text"
+
+    @property
+    def name(self) -> str:
+        """The data set's name (of a folder its last part) and split."""
+        return f"{Path(self.path).name}[{self.split}]"
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Stream the column."""
+        for row, record in enumerate(self._open()):
+            yield from _field(record, self.field, f"{self.name}:{row}")
+
+    def _open(self) -> Any:
+        try:
+            import datasets
+        except ImportError as error:
+            raise AnalysisError(
+                "Reading a data set needs the datasets library, which is not installed. Install it: pip install datasets."
+            ) from error
+        datasets.disable_progress_bars()
+        try:
+            if (Path(self.path) / "state.json").is_file() or (Path(self.path) / "dataset_dict.json").is_file():
+                stored = datasets.load_from_disk(self.path)
+                return stored[self.split] if isinstance(stored, datasets.DatasetDict) else stored
+            builder = datasets.load_dataset_builder(self.path)
+            # Other builders may run code or unpickle what they read.
+            if (kind := type(builder.config).__module__.rsplit(".", 1)[-1]) not in _SAFE_BUILDERS:
+                raise AnalysisError(
+                    f"A data set must consist of {', '.join(_SAFE_BUILDERS)} files; {self.path!r} is read by {kind!r}. Convert it."
+                )
+            return builder.as_streaming_dataset(split=self.split)
+        except AnalysisError:
+            raise
+        except Exception as error:  # the library raises whatever its readers do
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise AnalysisError(
+                f"The data set must be a hub name or a folder with the split {self.split!r}; {self.path!r} could not be opened: "
+                f"{reason}. Check the name, the split and the network."
+            ) from error
+
+
+def open_prompts(path: Path, *, field: str = "text") -> PromptSource:
+    """Return the source that a file's suffix calls for: .jsonl, .ndjson, .parquet, anything else is text."""
+    _existing(path)
+    if path.suffix in (".jsonl", ".ndjson"):
+        return JsonLines(path, field)
+    if path.suffix == ".parquet":
+        return ParquetFile(path, field)
+    return TextFile(path)
+
+
+def prompts(source: PromptSource) -> Iterator[Prompt]:
+    """Number the prompts of a source."""
+    for index, (name, text) in enumerate(source.texts()):
+        yield Prompt(index=index, name=name, text=text)
+
+
+def in_shards(source: PromptSource, size: int) -> Iterator[tuple[Prompt, ...]]:
+    """Cut the prompts into shards of `size`, the last one shorter."""
+    stream = prompts(source)
+    while shard := tuple(itertools.islice(stream, size)):
+        yield shard
+
+
+class Digest:
+    """SHA-256 of a sequence of texts, the same for the same texts in whatever kind of file."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self.count = 0
+
+    def update(self, prompt: Prompt) -> None:
+        """Add one prompt."""
+        encoded = prompt.text.encode("utf-8", "surrogatepass")
+        self._hash.update(len(encoded).to_bytes(8, "big") + encoded)
+        self.count += 1
+
+    @property
+    def hexadecimal(self) -> str:
+        """The digest so far."""
+        return self._hash.hexdigest()
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise AnalysisError(
+            f"The prompts must be an existing file; {path} is none. Check the path, or pass --dataset for a folder."
+        )
+    return path
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with _existing(path).open("rb") as file:
+            number, offset = 0, 0
+            while line := file.readline(MAX_LINE + 1):
+                number += 1
+                if len(line) > MAX_LINE:
+                    raise AnalysisError(
+                        f"Lines of {path} must be at most {MAX_LINE:,} bytes; line {number} is longer. Give one prompt per line."
+                    )
+                try:
+                    # A line break inside a JSON string is escaped, so lines are what the bytes say.
+                    yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                except UnicodeDecodeError as error:
+                    raise AnalysisError(
+                        f"Prompts must be UTF-8; line {number} of {path} is not (byte {offset + error.start}). Convert the file, "
+                        "for example with iconv -t UTF-8."
+                    ) from error
+                offset += len(line)
+    except OSError as error:
+        raise AnalysisError(f"The prompts could not be read: {error}. Check the file and its permissions.") from error
+
+
+def _field(record: Any, field: str, name: str) -> Iterator[tuple[str, str]]:
+    value = record.get(field) if isinstance(record, dict) else None
+    if isinstance(record, dict) and field in record and not isinstance(value, str):
+        raise AnalysisError(f"{field!r} of {name} is {_kind(value)}, not a string. Correct it.")
+    if not isinstance(value, str):
+        found = f"fields {sorted(record)}" if isinstance(record, dict) else type(record).__name__
+        raise AnalysisError(f"A prompt must be a string in {field!r}; {name} has {found}. Pass --field, or correct it.")
+    if len(value) > MAX_LINE:
+        raise AnalysisError(f"Prompts must have at most {MAX_LINE:,} characters; {name} has {len(value):,}. Cut it.")
+    if value.strip():
+        yield name, value
+
+
+def _kind(value: object) -> str:
+    """Return what JSON calls a value."""
+    kinds = {type(None): "null", bool: "a Boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return kinds.get(type(value), f"a {type(value).__name__}")

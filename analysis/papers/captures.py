@@ -1,0 +1,177 @@
+"""Capture what Figures 4 and 5 need from a pair, so that the figures themselves need no torch."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+import otm
+
+from ..errors import AnalysisError
+from ..files import write_json
+from ..models.pair import Pair, probabilities, to_numpy
+from . import selection_run
+
+PAPER_PROMPT = "He said he also has asked prosecutors to"
+TOP = 10
+
+FIGURE4_PROMPTS = ("Returns the", "This function is used to", "The default value", "If True, the", "A list of")
+FIGURE4_SURVIVORS = (6, 3, 2, 1)
+FIGURE4_TOP_K = 12
+
+
+def capture_figure5(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
+    """Return p′ and q′: both next-token distributions after the paper's prompt on the union of their top-10 sets, renormalised."""
+    draft, target = next_pair(pair, pair.encode(PAPER_PROMPT))
+    union = np.union1d(_largest(draft, TOP), _largest(target, TOP))
+    order = union[np.argsort(-target[union], kind="stable")]
+    return {
+        "prompt": PAPER_PROMPT,
+        "token_ids": order.tolist(),
+        "tokens": [pair.tokenizer.decode([int(i)]) for i in order],
+        "draft": otm.normalise(draft[order]).tolist(),
+        "target": otm.normalise(target[order]).tolist(),
+        "mass_kept": {"draft": float(draft[order].sum()), "target": float(target[order].sum())},
+        "manifest": model,
+    }
+
+
+def capture_figure4(pair: Pair, model: dict[str, Any], *, seeds: int = 4000) -> dict[str, Any]:
+    """Search prompts and seeds for a run whose rounds have 6, 3, 2 and 1 survivors, and capture the conditionals that it used.
+
+    The run is SpecTr's Algorithm 3 with K-SEQ on both models' top-12 distributions. The first seed that shows the pattern of
+    the paper's drawing (the last round picks none of the drafts) is taken.
+
+    Raises:
+        AnalysisError: if no seed shows it.
+    """
+    memory: Memory = {}
+    for seed in tqdm(range(seeds), desc="seeds of figure 4", unit="seed", disable=not sys.stderr.isatty()):
+        for prompt in FIGURE4_PROMPTS:
+            found = _run(pair, prompt, seed, memory)
+            if found is not None:
+                return found | {"manifest": model}
+    raise AnalysisError(f"A run with {FIGURE4_SURVIVORS} survivors is needed; {seeds} seeds gave none. Try more seeds.")
+
+
+def _run(pair: Pair, prompt: str, seed: int, memory: Memory) -> dict[str, Any] | None:
+    context = tuple(pair.encode(prompt))
+    draft_model, target_model = (_Recorder(pair, side, memory) for side in (0, 1))
+    rng = np.random.default_rng(seed)
+    tree = selection_run.draft(draft_model, context, rng)
+    drafts = selection_run.table_of(tree)
+    # The drafts alone rule out most seeds, and the draft model is the cheap one: look at them first.
+    if not _can_show_pattern(drafts):
+        return None
+    selection = selection_run.select(target_model, tree, rng)
+    if (
+        tuple(map(len, selection_run.survivors(selection))) != FIGURE4_SURVIVORS
+        or selection.accepted != selection_run.LENGTH - 1
+    ):
+        return None
+    drafted = [token for row in drafts for token in row]
+    texts = {t: pair.tokenizer.decode([t]) for t in sorted({*drafted, *selection.tokens, *context})}
+    if any(not texts[t].strip() for t in selection.tokens) or sum(not texts[t].strip() for t in drafted) > 2:
+        return None  # a drawing full of line breaks explains nothing
+    return {
+        "prompt": prompt,
+        "context": list(context),
+        "seed": seed,
+        "num_tokens": pair.num_tokens,
+        "processing": f"temperature 1, top-k {FIGURE4_TOP_K}",
+        "draft": draft_model.sparse(),
+        "target": target_model.sparse(),
+        "texts": {str(t): text for t, text in texts.items()},
+    }
+
+
+def _can_show_pattern(drafts: list[list[int]]) -> bool:
+    """Whether some path through the drafts has 3, then 2, then 1 of them."""
+    rows = [tuple(row) for row in drafts]
+
+    def sizes(length: int) -> dict[tuple[int, ...], int]:
+        return {row[:length]: sum(other[:length] == row[:length] for other in rows) for row in rows}
+
+    first, second, third = sizes(1), sizes(2), sizes(3)
+    return any((first[row[:1]], second[row[:2]], third[row[:3]]) == FIGURE4_SURVIVORS[1:] for row in rows)
+
+
+Memory = dict[tuple[int, tuple[int, ...]], NDArray[np.float64]]
+
+
+class _Recorder:
+    """One side of a pair as a language model, top-k processed, that remembers and records what it was asked."""
+
+    def __init__(self, pair: Pair, side: int, memory: Memory) -> None:
+        self.pair, self.side, self.memory = pair, side, memory
+        self.asked: dict[tuple[int, ...], NDArray[np.float64]] = {}
+
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return self.pair.num_tokens
+
+    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
+        """Return the processed next-token distribution."""
+        key = (self.side, tuple(context))
+        if key not in self.memory:
+            logits = self.pair.side_logits(self.side, key[1])
+            self.memory[key] = to_numpy(otm.from_logits(logits.double(), top_k=FIGURE4_TOP_K))
+        self.asked[key[1]] = self.memory[key]
+        return self.memory[key]
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return one distribution per context."""
+        return np.stack([self.next(context) for context in contexts])
+
+    def sparse(self) -> list[dict[str, Any]]:
+        """Return the recorded conditionals, non-zero entries only."""
+        rows = []
+        for context, mass in self.asked.items():
+            live = np.flatnonzero(mass)
+            rows.append({"context": list(context), "tokens": live.tolist(), "mass": mass[live].tolist()})
+        return rows
+
+
+def next_pair(pair: Pair, context: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return both next-token distributions `(V,)` in float64, temperature 1."""
+    draft, target = (to_numpy(probabilities(z, temperature=1.0)) for z in pair.next_logits(context))
+    return draft, target
+
+
+def _largest(mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    return np.argsort(-mass, kind="stable")[:count]
+
+
+def capture_manifest(pair: Pair, folder: Path) -> dict[str, Any]:
+    """Return where a capture came from: the weights' digests, versions, device."""
+    return {
+        "models": {name: digest(folder / name / "model.safetensors") for name in ("draft", "target")},
+        "versions": {name: metadata.version(name) for name in ("torch", "transformers", "numpy")},
+        "python": sys.version.split()[0],
+        "machine": platform.machine(),
+        "device": pair.device if pair.device == "cpu" else torch.cuda.get_device_name(pair.device),
+    }
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    import hashlib
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write_captures(pair: Pair, folder: Path, out: Path) -> list[Path]:
+    """Capture both figures' data from a pair stored in `folder` and write them to `out`."""
+    manifest = capture_manifest(pair, folder)
+    records = {"figure4": capture_figure4(pair, manifest), "figure5": capture_figure5(pair, manifest)}
+    return [write_json(out / f"{name}.json", record, indent=None) for name, record in records.items()]

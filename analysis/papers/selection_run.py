@@ -1,0 +1,39 @@
+"""The run that Figure 4 of SpecTr draws: draft selection with K = 6 drafts of L = 4 tokens and K-SEQ, on any two models.
+
+The capture searches for a run worth drawing, the figure repeats it from captured conditionals; neither torch nor models are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import otm
+from otm.sequence import DraftSelection, DraftTree, LanguageModel, Step, Uniforms
+from otm.sequence.decoder import evaluate
+
+NUM_DRAFTS, LENGTH = 6, 4
+SCHEME = DraftSelection(NUM_DRAFTS, LENGTH, otm.KSeq())
+
+
+def draft(model: LanguageModel, context: Sequence[int], rng: np.random.Generator) -> DraftTree:
+    """Draw the six drafts of four tokens."""
+    return SCHEME.draft(model, tuple(context), Uniforms(rng))
+
+
+def select(target: LanguageModel, tree: DraftTree, rng: np.random.Generator) -> Step:
+    """Select among the drafts."""
+    return SCHEME.verify(tree, evaluate(target, tree).__getitem__, Uniforms(rng))
+
+
+def table_of(tree: DraftTree) -> list[list[int]]:
+    """Return the drafts as K rows of L tokens."""
+    rows: list[list[int]] = tree.tokens[1:].reshape(LENGTH, NUM_DRAFTS).T.tolist()
+    return rows
+
+
+def survivors(one: Step) -> list[list[int]]:
+    """Return which drafts are alive in each round."""
+    alive = [list(range(NUM_DRAFTS)), *([(vertex - 1) % NUM_DRAFTS for vertex in row] for row in one.survivors)]
+    return alive[:LENGTH]  # what survives the last round earns the bonus token

@@ -1,0 +1,323 @@
+"""From rows to averages: two passes over the shards, the first to see what is there, the second to sum it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import AnalysisError
+from ..statistics import ClusterSums, Floats, Histograms, Means, Tally, clipped, clustered_means
+from .reading import Run
+
+ENTROPY = "target_entropy"
+BINS = 10
+
+_DISTANCE = "tv"
+_MOST_BYTES = 512 << 20
+_MOST_SETTINGS = 200
+_MOST_CLUSTERS = 512
+_FEWEST_CLUSTERS = 32
+_MOST_PROMPTS = 10_000_000
+_MOST_LISTED_PROMPTS = 100_000
+
+Setting = tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Survey:
+    """What the first pass found.
+
+    Attributes:
+        settings: the distinct sampling settings, ascending; one value per setting column.
+        rows: number of rows of each setting.
+        num_prompts: distinct prompts with at least one row.
+        rank: of each prompt number, how many smaller ones have rows: numbers without gaps, for clusters of equal size.
+        entropy_edges, position_edges: inner edges of the bins of each setting.
+    """
+
+    settings: tuple[Setting, ...]
+    rows: tuple[int, ...]
+    num_prompts: int
+    rank: NDArray[np.int32]
+    entropy_edges: tuple[Floats, ...]
+    position_edges: tuple[Floats, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Binned:
+    """Means of every column in bins of a quantity, for one setting.
+
+    Attributes:
+        centre: mean of the quantity in each bin `(bins,)`.
+        rows: number of positions in each bin.
+        lower, upper: means of the schemes' lower and upper columns, one `Means` per bin; the same object unless intervals.
+    """
+
+    centre: Floats
+    rows: Floats
+    lower: tuple[Means, ...]
+    upper: tuple[Means, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Aggregates:
+    """Everything that the report shows, one entry per setting; columns in the order of `run.schemes`.
+
+    Attributes:
+        survey: what was measured.
+        num_clusters: how many clusters of prompts the intervals rest on.
+        lower, upper: means of the schemes' lower and upper columns; the same unless the run holds intervals.
+        gap_low, gap_high: means of the least and largest distance to the optimum.
+        by_entropy, by_position: the same in bins.
+        histograms: distribution over positions; group = setting.
+        statistics: means of the statistics' lower columns, then of their upper ones; infinite values left out.
+        infinite: share of infinite values, in the same order.
+        prompts: prompts' numbers and their mean 1 − TV in the setting shown first, hardest first; None where they are too many.
+    """
+
+    survey: Survey
+    num_clusters: int
+    lower: tuple[Means, ...]
+    upper: tuple[Means, ...]
+    gap_low: tuple[Means, ...]
+    gap_high: tuple[Means, ...]
+    by_entropy: tuple[Binned, ...]
+    by_position: tuple[Binned, ...]
+    histograms: Histograms
+    statistics: tuple[Means, ...]
+    infinite: tuple[Floats, ...]
+    prompts: tuple[NDArray[np.int64], Floats] | None
+
+
+def survey(run: Run) -> Survey:
+    """Read the small columns once: settings, prompts, and where bins of equally many positions lie."""
+    entropy = run.statistic(ENTROPY)
+    wanted = ["prompt", "position", *run.setting_columns, *({entropy.lower, entropy.upper} if entropy else ())]
+    seen = np.zeros(0, dtype=bool)
+    tallies: dict[Setting, tuple[Tally, Tally]] = {}
+    for batch in run.batches(wanted):
+        seen = _mark(seen, batch["prompt"])
+        keys, where = _setting_keys(run, batch)
+        for i, key in enumerate(keys):
+            if key not in tallies and len(tallies) == _MOST_SETTINGS:
+                raise AnalysisError(f"A report shows at most {_MOST_SETTINGS} sampling settings. Report fewer at a time.")
+            chosen = tallies.setdefault(key, (Tally(width=0.01, cells=3_000), Tally(width=1.0, cells=1 << 14)))
+            rows = where == i
+            chosen[1].add(batch["position"][rows].astype(np.float64))
+            if entropy:
+                chosen[0].add(_middle(batch[entropy.lower][rows], batch[entropy.upper][rows]))
+    settings = tuple(sorted(tallies))
+    return Survey(
+        settings=settings,
+        rows=tuple(int(tallies[key][1].counts.sum()) for key in settings),
+        num_prompts=int(seen.sum()),
+        rank=np.cumsum(seen, dtype=np.int32) - np.int32(1),
+        entropy_edges=tuple(tallies[key][0].edges(BINS) for key in settings),
+        position_edges=tuple(tallies[key][1].edges(BINS) for key in settings),
+    )
+
+
+def first_setting(settings: tuple[Setting, ...]) -> int:
+    """Return the setting that a report shows first: the one nearest to all ones, that is, to plain sampling."""
+    return min(range(len(settings)), key=lambda i: sum(abs(value - 1.0) for value in settings[i]))
+
+
+def aggregate(run: Run) -> Aggregates:
+    """Average a run.
+
+    Memory: at most about 512 MiB of tables, whatever the number of rows and prompts; the number of clusters that prompts are
+    spread over gives way first.
+
+    Raises:
+        AnalysisError: if the run has so many columns and settings that the tables would not fit.
+    """
+    found = survey(run)
+    columns = _Columns(run)
+    clusters = _num_clusters(found, columns)
+    tables = _Tables(run, found, columns, clusters)
+    for batch in run.batches(columns.wanted):
+        tables.add(batch)
+    return tables.finish()
+
+
+class _Columns:
+    """Which columns are read, and where they stand in a row of values."""
+
+    def __init__(self, run: Run) -> None:
+        schemes, statistics = run.schemes, run.statistics
+        self.intervals = any(column.is_interval for column in schemes)
+        self.schemes = [c.lower for c in schemes] + ([c.upper for c in schemes] if self.intervals else [])
+        self.statistics = [c.lower for c in statistics] + [c.upper for c in statistics]
+        self.most_described = np.tile([1.0 if c.name == _DISTANCE else np.inf for c in statistics], 2)
+        self.num_schemes = len(schemes)
+        self.entropy = run.statistic(ENTROPY)
+        self.distance = run.statistic(_DISTANCE)
+        place = {c.name: i for i, c in enumerate(schemes)}
+        self.with_optimum = [i for i, c in enumerate(schemes) if c.optimum in place]
+        self.optimum = [place[str(schemes[i].optimum)] for i in self.with_optimum]
+        self.wanted = list(dict.fromkeys(["prompt", "position", *run.setting_columns, *self.schemes, *self.statistics]))
+
+
+class _Tables:
+    """The running sums of the second pass."""
+
+    def __init__(self, run: Run, found: Survey, columns: _Columns, clusters: int) -> None:
+        self.run, self.found, self.columns, self.clusters = run, found, columns, clusters
+        settings, wide = len(found.settings), len(columns.schemes) + 1  # the last column is the binned quantity itself
+        self.index = {key: i for i, key in enumerate(found.settings)}
+        self.first = first_setting(found.settings)
+        self.by_entropy = ClusterSums(groups=settings * BINS, clusters=clusters, columns=wide)
+        self.by_position = ClusterSums(groups=settings * BINS, clusters=clusters, columns=wide)
+        self.gaps = ClusterSums(groups=settings, clusters=clusters, columns=2 * columns.num_schemes)
+        self.described = ClusterSums(groups=settings, clusters=clusters, columns=len(columns.statistics))
+        self.infinite = np.zeros((settings, len(columns.statistics)))
+        self.histograms = Histograms(groups=settings, columns=columns.num_schemes)
+        listed = 0 < found.num_prompts <= _MOST_LISTED_PROMPTS and columns.distance is not None
+        self.prompts: dict[int, list[float]] | None = {} if listed else None
+
+    def add(self, batch: dict[str, NDArray[Any]]) -> None:
+        """Sum one batch of rows."""
+        columns = self.columns
+        keys, where = _setting_keys(self.run, batch)
+        setting = np.array([self.index[key] for key in keys])[where]
+        prompt = self.found.rank[batch["prompt"]].astype(np.int64)
+        position = batch["position"].astype(np.float64)
+        values = np.stack([batch[name] for name in columns.schemes], axis=1)
+        self.by_position.add(
+            setting * BINS + _bins(self.found.position_edges, setting, position), prompt, np.column_stack([values, position])
+        )
+        if columns.entropy:
+            entropy = _middle(batch[columns.entropy.lower], batch[columns.entropy.upper])
+            group = setting * BINS + _bins(self.found.entropy_edges, setting, entropy)
+            self.by_entropy.add(group, prompt, np.column_stack([values, entropy]))
+        self.gaps.add(setting, prompt, self._gaps(values))
+        if columns.statistics:
+            described = np.stack([batch[name] for name in columns.statistics], axis=1)
+            self.described.add(setting, prompt, described)
+            np.add.at(self.infinite, setting, np.isinf(described))
+        self.histograms.add(setting, values[:, : columns.num_schemes])
+        if self.prompts is not None and columns.distance:
+            rows = setting == self.first
+            self._add_prompts(batch["prompt"][rows], 1.0 - batch[columns.distance.upper][rows])
+
+    def _gaps(self, values: Floats) -> Floats:
+        """Return least and largest distances to the optimum `(n, 2 schemes)`, NaN where there is no optimum."""
+        columns, count = self.columns, self.columns.num_schemes
+        gaps = np.full((len(values), 2 * count), np.nan)
+        lower, upper = values[:, :count], values[:, -count:]
+        gaps[:, columns.with_optimum] = lower[:, columns.optimum] - upper[:, columns.with_optimum]
+        gaps[:, [count + i for i in columns.with_optimum]] = upper[:, columns.optimum] - lower[:, columns.with_optimum]
+        if columns.intervals:  # a certified gap is never negative, however loose its ends
+            gaps = np.maximum(gaps, 0.0)
+        return gaps
+
+    def _add_prompts(self, prompt: NDArray[np.int64], overlap: Floats) -> None:
+        numbers, where = np.unique(prompt, return_inverse=True)
+        sums, counts = np.bincount(where, weights=overlap), np.bincount(where)
+        for number, total, count in zip(numbers.tolist(), sums.tolist(), counts.tolist(), strict=True):
+            entry = self.prompts.setdefault(number, [0.0, 0.0])  # type: ignore[union-attr]
+            entry[0] += total
+            entry[1] += count
+
+    def finish(self) -> Aggregates:
+        """Turn sums into means with their intervals."""
+        settings, count = range(len(self.found.settings)), self.columns.num_schemes
+        both = [self._means(self.by_position.tables([s * BINS + b for b in range(BINS)])) for s in settings]
+        gaps = [clustered_means(*self.gaps.tables([s])) for s in settings]
+        rows = np.maximum(1, np.array(self.found.rows))[:, None]
+        return Aggregates(
+            survey=self.found,
+            num_clusters=min(self.clusters, self.found.num_prompts),
+            lower=tuple(lower for lower, _ in both),
+            upper=tuple(upper for _, upper in both),
+            gap_low=tuple(_part(gap, slice(0, count)) for gap in gaps),
+            gap_high=tuple(_part(gap, slice(count, 2 * count)) for gap in gaps),
+            by_entropy=tuple(self._binned(self.by_entropy, s) for s in settings),
+            by_position=tuple(self._binned(self.by_position, s) for s in settings),
+            histograms=self.histograms,
+            statistics=tuple(
+                clipped(clustered_means(*self.described.tables([s])), 0.0, self.columns.most_described) for s in settings
+            ),
+            infinite=tuple(self.infinite / rows),
+            prompts=self._prompts(),
+        )
+
+    def _means(self, tables: tuple[Floats, Floats]) -> tuple[Means, Means]:
+        count = self.columns.num_schemes
+        means = clipped(clustered_means(*tables), 0.0, 1.0)
+        lower = _part(means, slice(0, count))
+        return lower, (_part(means, slice(count, 2 * count)) if self.columns.intervals else lower)
+
+    def _binned(self, table: ClusterSums, setting: int) -> Binned:
+        tables = [table.tables([setting * BINS + b]) for b in range(BINS)]
+        filled = [t for t in tables if t[1][:, -1].sum() > 0]
+        means = [self._means(t) for t in filled]
+        return Binned(
+            centre=np.array([t[0][:, -1].sum() / t[1][:, -1].sum() for t in filled]),
+            rows=np.array([t[1][:, -1].sum() for t in filled]),
+            lower=tuple(lower for lower, _ in means),
+            upper=tuple(upper for _, upper in means),
+        )
+
+    def _prompts(self) -> tuple[NDArray[np.int64], Floats] | None:
+        if not self.prompts:
+            return None
+        numbers = np.array(list(self.prompts), dtype=np.int64)
+        means = np.array([total / count for total, count in self.prompts.values()])
+        order = np.argsort(means, kind="stable")
+        return numbers[order], means[order]
+
+
+def _num_clusters(found: Survey, columns: _Columns) -> int:
+    """Return how many clusters fit into memory; all prompts their own if possible."""
+    settings, wide = len(found.settings), len(columns.schemes) + 1
+    fixed = Histograms.num_bytes(groups=settings, columns=columns.num_schemes)
+    per_cluster = ClusterSums.num_bytes(groups=2 * settings * BINS, clusters=1, columns=wide)
+    per_cluster += ClusterSums.num_bytes(groups=settings, clusters=1, columns=2 * columns.num_schemes)
+    per_cluster += ClusterSums.num_bytes(groups=settings, clusters=1, columns=len(columns.statistics))
+    affordable = (_MOST_BYTES - fixed) // per_cluster
+    if affordable < min(_FEWEST_CLUSTERS, found.num_prompts):
+        needed = fixed + per_cluster * _FEWEST_CLUSTERS
+        raise AnalysisError(
+            f"The tables of a report must fit into {_MOST_BYTES / 2**20:g} MiB; {columns.num_schemes} scheme columns at {settings} "
+            f"sampling settings need {needed / 2**20:.0f} MiB. Measure fewer numbers of drafts, temperatures or top-p values."
+        )
+    return int(min(affordable, _MOST_CLUSTERS, max(1, found.num_prompts)))
+
+
+def _setting_keys(run: Run, batch: dict[str, NDArray[Any]]) -> tuple[list[Setting], NDArray[np.int64]]:
+    table = np.column_stack([batch[name] for name in run.setting_columns])
+    if not np.isfinite(table).all():
+        raise AnalysisError("Temperatures and top-p values must be finite numbers; a shard holds others. Measure it again.")
+    keys, where = np.unique(table, axis=0, return_inverse=True)
+    return [tuple(row) for row in keys.tolist()], np.asarray(where).reshape(-1)
+
+
+def _mark(seen: NDArray[np.bool_], prompt: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mark prompts as seen, in an array of one byte per prompt that grows by doubling."""
+    top = int(prompt.max(initial=-1))
+    if top >= _MOST_PROMPTS:
+        raise AnalysisError(f"Prompts must be numbered below {_MOST_PROMPTS}; a shard has number {top}. Renumber them.")
+    if top >= len(seen):
+        seen = np.concatenate([seen, np.zeros(max(top + 1, 2 * len(seen)) - len(seen), dtype=bool)])
+    seen[prompt] = True
+    return seen
+
+
+def _middle(lower: Floats, upper: Floats) -> Floats:
+    return np.where(np.isfinite(upper), (lower + upper) / 2, lower)
+
+
+def _bins(edges: tuple[Floats, ...], setting: NDArray[np.int64], values: Floats) -> NDArray[np.int64]:
+    found = np.zeros(len(values), dtype=np.int64)
+    for i in np.unique(setting):
+        rows = setting == i
+        found[rows] = np.searchsorted(edges[i], values[rows], side="right")
+    return found
+
+
+def _part(means: Means, columns: slice) -> Means:
+    return Means(mean=means.mean[columns], low=means.low[columns], high=means.high[columns])

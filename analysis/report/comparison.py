@@ -1,0 +1,124 @@
+"""Compare coupling schemes on the next-token distributions of a real pair after a prompt."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+import otm
+from otm import plot
+
+from ..errors import AnalysisError
+from ..models.pair import Pair, probabilities, to_numpy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PromptComparison:
+    """The two distributions after a prompt and the table of schemes on them."""
+
+    prompt: str
+    draft: NDArray[np.float64]
+    target: NDArray[np.float64]
+    table: otm.comparison.Comparison
+    likely: tuple[tuple[str, float, float], ...]
+
+
+def compare_prompt(
+    pair: Pair,
+    prompt: str,
+    *,
+    k: Sequence[int],
+    temperature: float,
+    top_p: float | None,
+    samples: int,
+    rng: np.random.Generator,
+) -> PromptComparison:
+    """Take both next-token distributions at full vocabulary and compare every scheme that reaches it.
+
+    The distributions are computed in float64 on the pair's device; the table is computed on the host, once per prompt.
+    """
+    logits = pair.next_logits(pair.encode(prompt))
+    draft, target = (to_numpy(probabilities(row, temperature=temperature, top_p=top_p)) for row in logits)
+    table = otm.compare(draft=draft, target=target, verifiers=_reaching_full_vocabulary(k), k=k, samples=samples, rng=rng)
+    table = dataclasses.replace(table, left_out=())  # which law each verifier takes is no news to a reader of this table
+    return PromptComparison(prompt=prompt, draft=draft, target=target, table=table, likely=_likely(pair, draft, target))
+
+
+def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
+    """Return the verifiers, default parameters, that apply to some law at some k and do not enumerate all draft sequences."""
+    made = [make() for make in otm.verifiers.VERIFIERS if make not in otm.verifiers.PLANS]
+    return [v for v in made if any(v.supports(law(k)) for law in otm.drafts.SINGLE_DRAFTER_LAWS for k in ks)]
+
+
+def check_plot(path: Path) -> None:
+    """Raise `AnalysisError`, before anything is computed, unless a plot can be written to this path."""
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise AnalysisError(f"A plot is written as .png, .pdf or .svg; got {path.name!r}. Change the suffix.")
+    if not path.absolute().parent.is_dir():
+        raise AnalysisError(f"A plot needs an existing folder; {path.absolute().parent} is none. Create it first.")
+
+
+def _likely(
+    pair: Pair, draft: NDArray[np.float64], target: NDArray[np.float64], count: int = 5
+) -> tuple[tuple[str, float, float], ...]:
+    best = np.argsort(-target, kind="stable")[:count]
+    return tuple((pair.tokenizer.decode([int(i)]), float(draft[i]), float(target[i])) for i in best)
+
+
+def plot_comparison(result: PromptComparison, path: Path) -> None:
+    """Plot acceptance against k for the lossless schemes, the optimum of each law in black.
+
+    A colour is a verifier, a line style a law. Where no exact value is affordable the Monte Carlo mean stands, with an open marker.
+    `Naive`, which ignores the drafts, and lossy schemes, which answer another question, are in the table only.
+    """
+    with plot.style():
+        plot.save_single(_picture(result), path)
+
+
+def _picture(result: PromptComparison) -> Figure:
+    canvas, axes = plot.figure(width=6.8, height=4.2)
+    rows = [row for row in result.table.rows if row.verifier.lossless and not isinstance(row.verifier, otm.Naive)]
+    laws = sorted({type(row.law).__name__ for row in rows})
+    names = sorted({type(row.verifier).__name__ for row in rows})
+    for law in laws:
+        here = [row for row in rows if type(row.law).__name__ == law]
+        best = {row.law.k: row.optimum for row in here if row.optimum is not None}
+        axes.plot(list(best), list(best.values()), color="black", lw=2, ls=plot.LAW_LINES[law], label=f"optimum · {law}")
+        for number, name in enumerate(names):
+            mine = [row for row in here if type(row.verifier).__name__ == name]
+            points = [(row.law.k, _shown(row), row.exact is not None) for row in mine if _shown(row) is not None]
+            if not points:
+                continue
+            colour, marker = plot.PALETTE[number % len(plot.PALETTE)], plot.MARKERS[number % len(plot.MARKERS)]
+            axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, lw=1.1, ls=plot.LAW_LINES[law])
+            for k, value, exact in points:
+                axes.plot(k, value, marker=marker, ms=5, color=colour, mfc=colour if exact else "white", ls="none")
+            axes.plot([], [], color=colour, marker=marker, ms=5, lw=1.1, ls=plot.LAW_LINES[law], label=f"{name} · {law}")
+    ks = sorted({row.law.k for row in rows})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ks, [str(k) for k in ks])
+    axes.set_xlabel("number of drafts k")
+    axes.set_ylabel("acceptance probability")
+    axes.set_title(f"“{_shorten(result.prompt)}”", fontsize=9)
+    axes.legend(fontsize=7, handlelength=3.2, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    canvas.supxlabel("filled markers: exact; open: Monte Carlo mean", fontsize=7.5, color="#555555")
+    return canvas
+
+
+def _shown(row: otm.comparison.ComparisonRow) -> float | None:
+    if row.exact is not None:
+        return row.exact
+    return None if row.monte_carlo is None else row.monte_carlo.mean
+
+
+def _shorten(text: str, length: int = 70) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1] + "…"

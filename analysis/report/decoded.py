@@ -1,0 +1,194 @@
+"""A decode run's records: measured block efficiency beside what acceptance predicts. The only reader of that format here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..decode.decoding import FORMAT, VERSION, block_efficiency
+from ..decode.levels import levels_of, most_tokens
+from ..errors import AnalysisError
+from .aggregate import Aggregates
+from .reading import Run
+
+_MOST_LINE_BYTES = 1 << 24
+_MOST_DECODERS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeRow:
+    """One decoder's block efficiency, in tokens per target call.
+
+    Attributes:
+        decoder: its text.
+        measured, measured_low, measured_high: Σ tokens / Σ target calls and its interval over prompts, None for one prompt.
+        predicted: 1 + α₁ + α₁α₂ + … from the measured run's acceptances, None where it holds none that fit.
+        target_calls, prompts: how much was measured.
+    """
+
+    decoder: str
+    measured: float
+    measured_low: float | None
+    measured_high: float | None
+    predicted: float | None
+    target_calls: int
+    prompts: int
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeRun:
+    """A decode run as read: rows without predictions, and what they were decoded with."""
+
+    rows: tuple[DecodeRow, ...]
+    settings: dict[str, Any]
+
+    def predicted(self, run: Run, found: Aggregates) -> tuple[DecodeRow, ...]:
+        """Return the rows with what the measured run predicts at the same sampling setting."""
+        setting = self._setting(run, found)
+        if setting is None:
+            return self.rows
+        acceptance = found.lower[setting].mean
+        return tuple(dataclasses.replace(row, predicted=_predict(row.decoder, run, acceptance)) for row in self.rows)
+
+    def notes(self, run: Run, found: Aggregates) -> list[str]:
+        """Return what makes the two runs hard to compare."""
+        told = []
+        theirs, ours = self.settings.get("weights"), run.section("provenance").get("weights")
+        if theirs != ours and isinstance(theirs, dict) and isinstance(ours, dict):
+            told.append("The decode run used other model weights than the measured run: predictions are for other models.")
+        if self._setting(run, found) is None:
+            told.append("The measured run has no sampling setting equal to the decode run's: there are no predictions.")
+        decoded, measured = max((row.prompts for row in self.rows), default=0), found.survey.num_prompts
+        if decoded < measured:
+            told.append(
+                f"{decoded} prompt{'s' * (decoded != 1)} decoded; the predictions are for all {measured} of the measured run."
+            )
+        return told
+
+    def _setting(self, run: Run, found: Aggregates) -> int | None:
+        temperature, top_p = self.settings.get("temperature"), self.settings.get("top_p")
+        wanted = {
+            "temperature": temperature,
+            "draft_temperature": temperature,
+            "top_p": 1.0 if top_p is None else top_p,
+            "draft_top_p": 1.0 if top_p is None else top_p,
+        }
+        values = tuple(wanted[name] for name in run.setting_columns)
+        return found.survey.settings.index(values) if values in found.survey.settings else None
+
+
+def read_decode(path: Path) -> DecodeRun:
+    """Average a results file of `python -m analysis decode` by decoder, with the intervals that `decode` prints.
+
+    Memory: two numbers per decoder and prompt.
+
+    Raises:
+        AnalysisError: if the file is missing or not such a file. A torn last line, left by a killed run, is no error.
+    """
+    lines = _lines(path)
+    settings = _header(path, next(lines, (1, None))[1])
+    totals: dict[str, dict[int, list[float]]] = {}
+    most: dict[str, int] = {}  # drafted tokens per call
+    for number, record in lines:
+        try:
+            decoder, prompt = str(record["decoder"]), int(str(record["prompt"]), 16)  # named by digits of a digest
+            lengths = [int(length) for length in record["lengths"]]
+            drafted = int(record["drafted"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise _bad(path, number, f"{type(error).__name__}: {error}") from error
+        if decoder not in totals and len(totals) == _MOST_DECODERS:
+            raise _bad(path, number, f"it brings more than {_MOST_DECODERS} decoders")
+        entry = totals.setdefault(decoder, {}).setdefault(prompt, [0.0, 0.0])
+        entry[0] += sum(lengths)
+        entry[1] += len(lengths)
+        most[decoder] = max(most.get(decoder, 0), drafted)
+    called = {decoder: prompts for decoder, prompts in totals.items() if any(calls for _, calls in prompts.values())}
+    rows = tuple(_row(decoder, prompts, most_tokens(decoder, most[decoder])) for decoder, prompts in called.items())
+    return DecodeRun(rows, settings)
+
+
+_SINGLE_REJECTION = ("Maximal", "KSeq", "RecursiveRejection", "NaiveTree", "Optimal")
+"""With one draft all of these are the maximal coupling, whatever the law."""
+
+
+def _predict(decoder: str, run: Run, acceptance: Any) -> float | None:
+    """Return 1 + Σ_i Π_{j ≤ i} α_{k_j}, levels taken as independent, one vertex surviving each."""
+    plan = levels_of(decoder)
+    if plan is None:
+        return None
+    law, verifier, counts = plan
+    total = product = 1.0
+    for k in counts:
+        column = _find(run, law, verifier, k)
+        if column is None or not np.isfinite(acceptance[column]):
+            return None
+        product *= float(acceptance[column])
+        total += product
+    return total
+
+
+def _find(run: Run, law: str, verifier: str, k: int) -> int | None:
+    if k == 1 and verifier in _SINGLE_REJECTION:
+        law, verifier = "IID", "Optimal"
+    for i, column in enumerate(run.schemes):
+        if (column.law, column.k) != (law, k) or column.definition == "bound":
+            continue
+        best = verifier in ("Optimal", "GreedyOptimal") or (law, verifier) == ("TopK", "Naive")
+        if best and column.optimum == column.name:
+            return i
+        if re.sub(r"[^a-z]", "", column.label.lower()) == verifier.lower() and column.definition == "membership":
+            return i
+    return None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+    if not path.is_file():
+        raise AnalysisError(
+            f"--decode must name a results file of `python -m analysis decode`; {str(path)!r} is none. Check it."
+        )
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(_MOST_LINE_BYTES + 1):
+            number += 1
+            if len(line) > _MOST_LINE_BYTES:
+                raise _bad(path, number, f"it is longer than {_MOST_LINE_BYTES} bytes")
+            if not line.endswith(b"\n"):
+                return  # torn by a kill
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise _bad(path, number, str(error)) from error
+
+
+def _header(path: Path, header: Any) -> dict[str, Any]:
+    if not isinstance(header, dict) or header.get("format") != FORMAT or header.get("version") != VERSION:
+        raise _bad(path, 1, f"it is no header of format {FORMAT}, version {VERSION}")
+    settings = header.get("settings")
+    return settings if isinstance(settings, dict) else {}
+
+
+def _row(decoder: str, prompts: dict[int, list[float]], most: int) -> DecodeRow:
+    tokens, calls = np.array(list(prompts.values())).T
+    mean, low, high = block_efficiency(tokens, calls, most=most)
+    return DecodeRow(
+        decoder=decoder,
+        measured=mean,
+        measured_low=low,
+        measured_high=high,
+        predicted=None,
+        target_calls=int(calls.sum()),
+        prompts=len(calls),
+    )
+
+
+def _bad(path: Path, number: int, why: str) -> AnalysisError:
+    return AnalysisError(
+        f"{path.name} must be a results file of `python -m analysis decode`; line {number} does not belong there: {why}. "
+        "Decode again, or pass another file."
+    )

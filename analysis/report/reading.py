@@ -1,0 +1,308 @@
+"""A measured run on disk, as the report reads it: the manifest names the columns, the shards are streamed, nothing is trusted.
+
+A run may come from a stranger. The manifest is JSON and the rest Parquet, files outside the run's folder are not followed, and
+sizes are checked before memory is taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from ..errors import AnalysisError
+from ..layout import MANIFEST, PROMPTS, SHARDS
+from ..run.manifest import SCHEMA
+
+SETTING_COLUMNS = ("temperature", "draft_temperature", "top_p", "draft_top_p")
+ROWS_AT_ONCE = 16_384
+
+_SHARD = re.compile(r"shard-\d{5,}\.parquet")
+_MOST_MANIFEST_BYTES = 16 << 20
+_MOST_ROW_GROUP_BYTES = 1 << 30
+_MOST_COLUMNS = 4_096
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One measured quantity: a column of the shards, or a lower and an upper one where the logits were partial.
+
+    Attributes:
+        name: the column's name, or the stem of an interval's two columns.
+        lower, upper: the columns to read; equal unless the run holds intervals.
+        label: what a reader sees.
+    """
+
+    name: str
+    lower: str
+    upper: str
+    label: str
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether the run certifies bounds instead of a value."""
+        return self.lower != self.upper
+
+
+@dataclasses.dataclass(frozen=True)
+class SchemeColumn(Column):
+    """The acceptance of one scheme at one number of drafts.
+
+    Attributes:
+        law, k: how the drafts are drawn, and how many.
+        lossless: whether the output keeps the target's law.
+        optimum: name of the column with the optimum of the same law and k, None where there is none.
+        definition: "membership", "rule" or "bound".
+    """
+
+    law: str
+    k: int
+    lossless: bool
+    optimum: str | None
+    definition: str
+
+
+@dataclasses.dataclass(frozen=True)
+class StatisticColumn(Column):
+    """A description of the two distributions at a position, in `unit`."""
+
+    unit: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A run's manifest and its finished shards.
+
+    Attributes:
+        folder: where it lies.
+        manifest: the whole manifest, as read.
+        schemes, statistics: the measured columns.
+        setting_columns: which columns tell the sampling settings apart.
+        shards: finished shard files in order.
+        num_rows: rows in all of them.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    schemes: tuple[SchemeColumn, ...]
+    statistics: tuple[StatisticColumn, ...]
+    setting_columns: tuple[str, ...]
+    shards: tuple[Path, ...]
+    num_rows: int
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Return an object of the manifest, empty where it is missing or something else."""
+        found = self.manifest.get(name)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether the run certifies bounds of acceptance instead of values."""
+        return any(column.is_interval for column in self.schemes)
+
+    @property
+    def trace(self) -> dict[str, Any] | None:
+        """What a recorded trace says of itself, None where models were measured."""
+        found = self.section("provenance").get("trace")
+        return found if isinstance(found, dict) else None
+
+    @property
+    def num_shards_planned(self) -> int:
+        """How many shards the complete run has; as many as there are where the manifest does not say."""
+        planned = self.section("plan").get("num_shards")
+        return planned if isinstance(planned, int) else len(self.shards)
+
+    def statistic(self, name: str) -> StatisticColumn | None:
+        """Return a statistic by the name of its column."""
+        return next((column for column in self.statistics if column.name == name), None)
+
+    def batches(self, columns: list[str]) -> Iterator[dict[str, NDArray[Any]]]:
+        """Stream some columns as NumPy arrays, at most 16,384 rows at a time; `prompt` and `position` as int64, others float64."""
+        for path in self.shards:
+            with _open(path) as shard:
+                try:
+                    for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
+                        yield {name: _array(batch.column(name), name, path) for name in columns}
+                except (OSError, pa.ArrowException) as error:
+                    raise _unreadable(path, error) from error
+
+
+def open_run(folder: Path) -> Run:
+    """Read a run's manifest and the footers of its shards.
+
+    Raises:
+        AnalysisError: if the folder is no run, its manifest is damaged or of another version, no shard is finished, a shard lacks a
+            column that the manifest names, or a size is beyond what a report needs.
+    """
+    manifest = _manifest(folder / MANIFEST)
+    schemes = tuple(_scheme(entry) for entry in _entries(manifest, "schemes"))
+    statistics = tuple(_statistic(entry) for entry in _entries(manifest, "statistics"))
+    shards = _shards(folder)
+    names = [name for column in (*schemes, *statistics) for name in {column.lower, column.upper}]
+    if len(set(names)) != len(names) or not 1 <= len(names) <= _MOST_COLUMNS or not schemes:
+        raise _damaged(f"it names {len(names)} columns, {len(set(names))} of them different, and {len(schemes)} schemes")
+    num_rows, fields = _check_footers(shards, {"prompt", "position", "temperature", *names})
+    settings = tuple(name for name in SETTING_COLUMNS if name in fields)
+    return Run(folder, manifest, schemes, statistics, settings, shards, num_rows)
+
+
+def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
+    """Return the names and excerpts of a few prompts; empty where the run carries none."""
+    path = run.folder / PROMPTS
+    if not path.is_file() or not _inside(path, run.folder):
+        return {}
+    found: dict[int, tuple[str, str]] = {}
+    with _open(path) as table:
+        if not {"prompt", "name", "text"} <= set(table.schema_arrow.names):
+            return {}
+        for batch in table.iter_batches(batch_size=1_024, columns=["prompt", "name", "text"]):
+            for row in batch.to_pylist():
+                if row["prompt"] in wanted:
+                    found[row["prompt"]] = (str(row["name"] or ""), str(row["text"] or "")[:200])
+    return found
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise AnalysisError(
+            f"A run is a folder with {MANIFEST} and shards; {str(path.parent)!r} has no manifest. Pass the folder that "
+            "`python -m analysis measure --out` wrote."
+        )
+    if path.stat().st_size > _MOST_MANIFEST_BYTES:
+        raise _damaged(f"it has {path.stat().st_size} bytes, more than {_MOST_MANIFEST_BYTES}")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(f"it is not JSON ({error})") from error
+    if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA:
+        version = manifest.get("schema_version") if isinstance(manifest, dict) else None
+        raise _damaged(f"its schema_version is {version!r}, this report reads {SCHEMA}")
+    return manifest
+
+
+def _entries(manifest: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    entries = manifest.get(name, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise _damaged(f"{name!r} is not a list of objects")
+    return entries
+
+
+def _scheme(entry: dict[str, Any]) -> SchemeColumn:
+    k, optimum = entry.get("k"), entry.get("optimum_column")
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1 or not isinstance(optimum, str | None):
+        raise _damaged(f"the scheme {_short(entry)} has no number of drafts k ≥ 1, or an optimum_column that is no name")
+    name, lower, upper = _column_names(entry)
+    return SchemeColumn(
+        name,
+        lower,
+        upper,
+        label=_text(entry, "scheme"),
+        law=_text(entry, "law"),
+        k=k,
+        lossless=entry.get("lossless") is True,
+        optimum=optimum,
+        definition=_text(entry, "definition"),
+    )
+
+
+def _statistic(entry: dict[str, Any]) -> StatisticColumn:
+    unit = entry.get("unit")
+    name, lower, upper = _column_names(entry)
+    return StatisticColumn(name, lower, upper, label=_text(entry, "name"), unit=unit if isinstance(unit, str) else "")
+
+
+def _column_names(entry: dict[str, Any]) -> tuple[str, str, str]:
+    name = _text(entry, "column")
+    if "lower_column" in entry or "upper_column" in entry:
+        return name, _text(entry, "lower_column"), _text(entry, "upper_column")
+    return name, name, name
+
+
+def _text(entry: dict[str, Any], key: str) -> str:
+    value = entry.get(key)
+    if not isinstance(value, str) or not value:
+        raise _damaged(f"the entry {_short(entry)} has no {key!r}")
+    return value
+
+
+def _shards(folder: Path) -> tuple[Path, ...]:
+    place = folder / SHARDS
+    found = sorted(path for path in place.glob("shard-*.parquet") if _SHARD.fullmatch(path.name)) if place.is_dir() else []
+    outside = [path.name for path in found if not _inside(path, folder)]
+    if outside:
+        raise AnalysisError(f"Shards must lie in the run's folder; {outside[0]} is a link out of it. Copy the file instead.")
+    if not found:
+        raise AnalysisError(
+            f"A report needs at least one finished shard; {str(place)!r} has none. Let `measure` run until its first shard is "
+            "written."
+        )
+    return tuple(found)
+
+
+def _check_footers(shards: tuple[Path, ...], needed: set[str]) -> tuple[int, set[str]]:
+    """Return the number of rows and the columns common to all shards, from the footers alone."""
+    rows, common = 0, None
+    for path in shards:
+        with _open(path) as shard:
+            names = set(shard.schema_arrow.names)
+            footer = shard.metadata
+            sizes = [footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)]
+        if missing := sorted(needed - names):
+            raise AnalysisError(
+                f"Every shard must have the columns that the manifest names; {path.name} lacks {missing[0]!r}. Do not mix shards "
+                "of different runs."
+            )
+        if max(sizes, default=0) > _MOST_ROW_GROUP_BYTES:
+            raise AnalysisError(
+                f"A row group of a shard must stay below {_MOST_ROW_GROUP_BYTES >> 20} MiB; {path.name} has one of "
+                f"{max(sizes) >> 20} MiB. Write smaller row groups."
+            )
+        rows += footer.num_rows
+        common = names if common is None else common & names
+    if rows == 0:
+        raise AnalysisError("A report needs measured positions; the shards have no rows. Measure some text.")
+    return rows, common or set()
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path, pre_buffer=False)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> AnalysisError:
+    return AnalysisError(f"{path.name} must be an intact Parquet file; it could not be read: {error}. Measure it again.")
+
+
+def _array(column: Any, name: str, path: Path) -> NDArray[Any]:
+    kind = pa.int64() if name in ("prompt", "position") else pa.float64()
+    try:
+        array = np.asarray(column.cast(kind).to_numpy(zero_copy_only=False))
+    except (pa.ArrowException, ValueError) as error:
+        raise AnalysisError(
+            f"Column {name!r} of {path.name} must hold numbers; it holds {column.type}. Measure it again."
+        ) from error
+    if kind == pa.int64() and (array.dtype.kind != "i" or (array.size and array.min() < 0)):
+        raise AnalysisError(f"Column {name!r} of {path.name} must be integers ≥ 0 without gaps. Measure it again.")
+    return array
+
+
+def _inside(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+def _damaged(why: str) -> AnalysisError:
+    return AnalysisError(f"{MANIFEST} must describe a measured run of this version: {why}. Measure again, or restore the file.")
+
+
+def _short(entry: dict[str, Any]) -> str:
+    return repr(entry)[:120]

@@ -1,0 +1,168 @@
+"""The figures of a report as plain data: what the page embeds, and what the Markdown summary is written from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..statistics import Floats, Means
+from .aggregate import Aggregates, Binned, first_setting
+from .decoded import DecodeRun
+from .reading import SETTING_COLUMNS, Run, SchemeColumn
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+HISTOGRAM_BINS = 40
+
+LAWS = {
+    "IID": "i.i.d.",
+    "WithoutReplacement": "no repeats",
+    "Greedy": "top k−1 + draw",
+    "TopK": "top k",
+}
+"""Short names of the draft laws, for legends; `words` explains them."""
+
+ATTAINED = {"IID": "otm.Optimal", "Greedy": "otm.GreedyOptimal"}
+"""The verifier that attains the optimum of a draft law at any vocabulary size."""
+
+_OPTIMUM_LABELS = {
+    law: f"optimum, {drafts} ({ATTAINED[law]})" for law, drafts in (("IID", "i.i.d. drafts"), ("Greedy", LAWS["Greedy"]))
+}
+
+_NAIVE_OPTIMAL = "naive (optimal)", "TopK"
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheme:
+    """One line of a chart: the columns of one scheme over k.
+
+    Attributes:
+        name: what it is called, without its law.
+        law, definition: as in the manifest.
+        label: unique name for readers.
+        kind: "optimum", "verifier", "lossy" or "bound".
+        usable: whether it can be chosen: a verifier, or an optimum that one of `otm` attains.
+        columns: indices into `run.schemes`, ascending in k.
+        optimum: index of the scheme that is the optimum of the same law, None without one.
+    """
+
+    name: str
+    law: str
+    definition: str
+    label: str
+    kind: str
+    usable: bool
+    columns: tuple[int, ...]
+    optimum: int | None
+
+
+def schemes_of(run: Run) -> tuple[Scheme, ...]:
+    """Group the columns of a run into schemes; optima first, then verifiers, lossy schemes and bounds."""
+    families: dict[tuple[str, str, str], list[int]] = {}
+    for i, column in enumerate(run.schemes):
+        families.setdefault((column.label, column.law, column.definition), []).append(i)
+    kinds = {key: _kind([run.schemes[i] for i in columns]) for key, columns in families.items()}
+    order = sorted(families, key=lambda key: ("optimum", "verifier", "lossy", "bound").index(kinds[key]))
+    family_of = {run.schemes[i].name: n for n, key in enumerate(order) for i in families[key]}
+    definitions = {(name, law): {d for n, w, d in families if (n, w) == (name, law)} for name, law, _ in families}
+    schemes = []
+    for key in order:
+        name, law, definition = key
+        columns = sorted(families[key], key=lambda i: run.schemes[i].k)
+        optima = [family_of.get(str(run.schemes[i].optimum)) for i in columns]
+        label = f"{name} ({LAWS.get(law, law)})"
+        if len(definitions[name, law]) > 1 and definition == "rule":
+            label = f"{name}, by rule ({LAWS.get(law, law)})"
+        attained = kinds[key] == "optimum" and law in ATTAINED
+        if attained or (name, law) == _NAIVE_OPTIMAL:  # names that say their law
+            name = label = _OPTIMUM_LABELS[law] if attained else "naive, optimal for top-k drafts"
+        usable = attained or kinds[key] == "verifier"
+        schemes.append(Scheme(name, law, definition, label, kinds[key], usable, tuple(columns), optima[0]))
+    return tuple(schemes)
+
+
+def payload(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any]:
+    """Return everything that the page's script needs, as JSON values; undefined numbers are None."""
+    schemes = schemes_of(run)
+    scheme_of = {column: i for i, scheme in enumerate(schemes) for column in scheme.columns}
+    settings = [dict(zip(run.setting_columns, values, strict=True)) for values in found.survey.settings]
+    return {
+        "first": first_setting(found.survey.settings),
+        "settings": [{"values": values, "label": setting_label(values, run)} for values in settings],
+        "varied": varied(run, found),
+        "intervals": any(column.is_interval for column in run.schemes),
+        "schemes": [
+            {"label": s.label, "kind": s.kind, "usable": s.usable, "optimum": s.optimum, "law": s.law} for s in schemes
+        ],
+        "columns": [{"scheme": scheme_of[i], "k": column.k} for i, column in enumerate(run.schemes)],
+        "acceptance": [
+            _band(low, high) | {"upper": clean(high.mean)} for low, high in zip(found.lower, found.upper, strict=True)
+        ],
+        "gap": [_band(low, high) for low, high in zip(found.gap_low, found.gap_high, strict=True)],
+        "entropy": [_bins(binned) for binned in found.by_entropy],
+        "position": [_bins(binned) for binned in found.by_position],
+        "spread": [_spread(found, s, len(run.schemes)) for s in range(len(settings))],
+        "decode": [] if decode is None else [dataclasses.asdict(row) for row in decode.predicted(run, found)],
+    }
+
+
+def varied(run: Run, found: Aggregates) -> list[str]:
+    """Return the setting columns that take more than one value in the run."""
+    return [name for i, name in enumerate(run.setting_columns) if len({values[i] for values in found.survey.settings}) > 1]
+
+
+def setting_label(values: dict[str, float], run: Run) -> str:
+    """Return a sampling setting in words; of a recorded trace, what the trace says of its own."""
+    parts = []
+    trace = run.trace
+    if trace is not None:
+        said = [(name, trace[name]) for name in (*SETTING_COLUMNS, "top_k") if isinstance(trace.get(name), str | int | float)]
+        return ", ".join(f"{_words(name)} {str(value)[:40]}" for name, value in said) or "sampling as recorded"
+    for name in run.setting_columns:
+        words, value = _words(name), values[name]
+        parts.append(f"no {words}" if words.endswith("top-p") and value == 1.0 else f"{words} {value:g}")
+    return ", ".join(parts)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace("top ", "top-")
+
+
+def _kind(columns: list[SchemeColumn]) -> str:
+    if any(column.definition == "bound" for column in columns):
+        return "bound"
+    if not all(column.lossless for column in columns):
+        return "lossy"
+    own = all(column.optimum == column.name for column in columns)
+    return "optimum" if own and columns[0].label.lower().startswith("optim") else "verifier"
+
+
+def _band(lower: Means, upper: Means) -> dict[str, Any]:
+    """Means in [0, 1] with their outer limits; of certified intervals, `mean` is the lower end and the limits enclose both."""
+    exact = lower is upper
+    low, high = (lower.low, upper.high) if exact else (_else(lower.low, lower.mean), _else(upper.high, upper.mean))
+    return {"mean": clean(lower.mean), "low": clean(np.maximum(low, 0.0)), "high": clean(np.minimum(high, 1.0))}
+
+
+def _else(limit: Floats, mean: Floats) -> Floats:
+    return np.where(np.isfinite(limit), limit, mean)
+
+
+def _bins(binned: Binned) -> dict[str, Any]:
+    bands = [_band(low, high) for low, high in zip(binned.lower, binned.upper, strict=True)]
+    parts = {part: [band[part] for band in bands] for part in ("mean", "low", "high")}
+    return {"centre": clean(binned.centre), "rows": clean(binned.rows), **parts}
+
+
+def _spread(found: Aggregates, setting: int, columns: int) -> dict[str, Any]:
+    return {
+        "quantiles": [clean(found.histograms.quantiles(setting, i, QUANTILES)) for i in range(columns)],
+        "histogram": [clean(found.histograms.coarse(setting, i, HISTOGRAM_BINS)) for i in range(columns)],
+    }
+
+
+def clean(values: Floats | Iterable[float]) -> list[float | None]:
+    """Return numbers for JSON, to six digits after the point; None where there is none."""
+    return [round(float(v), 6) if np.isfinite(v) else None for v in np.asarray(values, dtype=np.float64)]

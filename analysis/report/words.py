@@ -1,0 +1,171 @@
+"""What the report says in words: terms for a reader who meets them first, and how the numbers were made."""
+
+from __future__ import annotations
+
+import re
+
+from .aggregate import Aggregates
+from .reading import Run
+from .summary import LAWS, Scheme
+
+_TERMS = {
+    "Draft and target": "A small draft model proposes tokens, a large target model checks them. The check is arranged so that "
+    "the text that comes out has exactly the target's distribution (lossless), however bad the draft is; a bad draft only "
+    "costs time.",
+    "Acceptance": "The probability that the token which comes out is among the k drafts, so that the target pass yields one "
+    "more token. Schemes marked “by rule” count only tokens that the scheme's own accept step took, not lucky residual draws.",
+    "k": "The number of alternative drafts for one and the same position.",
+    "Optimum": "The largest acceptance that any lossless scheme can reach with these drafts, computed exactly. It depends on both "
+    "models and on how drafts are drawn, not on the verifier. "
+    "otm.Optimal() attains it for i.i.d. drafts and otm.GreedyOptimal() for top k−1 and one draw, at any vocabulary size.",
+    "Gap": "Optimum minus acceptance: what a better verifier on the same drafts would still win.",
+    "Target call": "One pass of the target model over the drafted tokens. Tokens per target call (block efficiency) count the "
+    "accepted drafts and the one token that the target always adds.",
+    "Entropy": "How spread out the target's distribution is, in nats: 0 if one token is certain, ln n if n tokens are equally "
+    "likely.",
+    "TV, KL": "Distances between the two distributions: total variation, 0 if equal and 1 if disjoint; Kullback–Leibler "
+    "divergence in nats, infinite where one gives probability to a token that the other excludes, as top-p sampling often "
+    "does. The optimum for one draft is 1 − TV.",
+    "Temperature, top-p": "How both models' logits become probabilities: temperatures below 1 sharpen; top-p p keeps the most "
+    "likely tokens that together have mass p. All numbers are for the processed distributions.",
+}
+
+PREDICTION = (
+    "Predicted from the run's mean acceptance, over all its prompts, as if one draft sequence survived each level; a scheme that "
+    "keeps several gets more."
+)
+
+_LAW_TERMS = {
+    "IID": "each draft drawn independently from the draft model; the same token may come twice",
+    "WithoutReplacement": "drafts drawn one after another, none twice",
+    "Greedy": "the k − 1 most likely tokens of the draft model, then one draw from the rest",
+    "TopK": "the k most likely tokens of the draft model, nothing drawn",
+}
+
+_SCHEME_TERMS = {
+    "kseq": "tries the drafts in turn with acceptance min(1, q/(γp)) for the best γ (SpecTr, Algorithm 2)",
+    "recursiverejection": "tries the drafts in turn, each against what the target has left (SpecInfer, RSD)",
+    "naive": "samples the target and looks whether a draft hit it",
+    "naivetree": "the maximal coupling on the first draft; its residual may hit the others",
+    "maximal": "standard single-draft speculative sampling (Leviathan et al. 2023; Chen et al. 2023)",
+    "race": "both models use the same Gumbel noise; accepted where both pick the same token (ERSD; Daliri et al. 2024)",
+    "listrace": "k draft races against one target race (Rowan et al. 2025)",
+    "minhash": "shared darts thrown until each model accepts one (Daliri et al. 2024)",
+    "singledraftrejection": "standard speculative sampling with one draft (Leviathan et al. 2023; Chen et al. 2023)",
+    "optimumiiddraftsotmoptimal": "selects a draft by independent scores, then one rejection step; no verifier of i.i.d. drafts "
+    "accepts more",
+    "optimumtopkdrawotmgreedyoptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
+    "greedyoptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
+    "naiveoptimalfortopkdrafts": "samples the target and looks whether it is among the top k; nothing lossless does better "
+    "with these drafts",
+    "spechub": "two drafts, the most likely token as a hub (SpecHub)",
+    "lenience": "accepts more than is lossless by a factor (Leviathan et al. 2023, A.5)",
+    "typicalacceptance": "accepts what the target finds typical (Medusa)",
+    "fuzzy": "accepts wherever the two distributions are close (Holsman et al. 2025)",
+}
+
+_POSITIONS = {
+    "text": "Both models were compared along the given text (teacher forcing). The numbers describe how well the draft "
+    "predicts the target on this text; text that neither model would write can be harder or easier than what a decoder meets.",
+    "target": "Both models were compared along continuations sampled from the target, at each row's own temperature and "
+    "top-p. This is the text that lossless decoding "
+    "produces, whatever the scheme.",
+    "draft": "Both models were compared along continuations sampled from the draft, at each row's own temperature and top-p, so at "
+    "contexts that the draft likes. A decoder meets the target's text instead; expect a difference.",
+    "on-policy": "Positions are those that a verifier examines while single-draft speculative decoding runs at each row's own "
+    "temperature and top-p. Positions right after a rejection and those deep in a block are met as often as a decoder meets "
+    "them; bonus positions, where nothing is drafted, are not among them.",
+    "trace": "Positions are those of a recorded trace; what they stand for is up to the trace.",
+}
+
+
+def terms(schemes: tuple[Scheme, ...]) -> list[tuple[str, str]]:
+    """Return (term, explanation) for everything that the page of these schemes uses."""
+    laws = list(dict.fromkeys(scheme.law for scheme in schemes))
+    told = [
+        (f"Drafts “{LAWS[law]}”", _LAW_TERMS[law][0].upper() + _LAW_TERMS[law][1:] + ".") for law in laws if law in _LAW_TERMS
+    ]
+    lossy = "Lossy: the output no longer has the target's distribution. Shown for comparison, never recommended."
+    seen: dict[str, str] = {}
+    for scheme in (scheme for scheme in schemes if scheme.kind != "bound"):
+        known = _SCHEME_TERMS.get(re.sub(r"[^a-z]", "", scheme.name.lower()))
+        parts = [known[0].upper() + known[1:] + "." if known else "", lossy if scheme.kind == "lossy" else ""]
+        if any(parts):
+            seen[scheme.name] = " ".join(part for part in parts if part)
+    bounds = ", ".join(dict.fromkeys(scheme.name for scheme in schemes if scheme.kind == "bound"))
+    proven = [(bounds, "Proven lower bounds on the acceptance of races and lists, not schemes.")] if bounds else []
+    return [*_TERMS.items(), *told, *seen.items(), *proven]
+
+
+def interval_words(run: Run, found: Aggregates) -> str:
+    """Return how acceptance was computed in this run, and what the bands of the charts mean."""
+    if found.survey.num_prompts < 2:
+        words = "All positions come from one prompt, so no interval over prompts can be given."
+    else:
+        words = "" if run.is_interval else "Bands are 95 % intervals over prompts."
+    if run.is_interval:
+        return (
+            "The run knows only the most likely tokens and the mass of the rest, so acceptance is certified between two ends. "
+            f"{words}"
+        ).strip()
+    return f"It is computed exactly at every position from both models' distributions, then averaged. {words}"
+
+
+def band_words(run: Run, found: Aggregates) -> str:
+    """Return what lines and bands are in the charts of a run of intervals; nothing otherwise, where bands are the usual ones."""
+    if not run.is_interval:
+        return ""
+    widened = "" if found.survey.num_prompts < 2 else ", widened by the 95 % interval over prompts"
+    return f"Line: certified lower end. Band: from there to the certified upper end{widened}."
+
+
+def setting_words(run: Run, label: str, settings: int) -> str:
+    """Return which sampling setting the findings are for, and by what rule it was chosen."""
+    if settings == 1 or run.trace is not None:
+        return f"All of this is for {label}."
+    return (
+        f"All of this is for {label}. Of the {settings} sampling settings measured it is the one nearest to plain sampling "
+        "(temperature 1, no top-p)."
+    )
+
+
+def method(run: Run, found: Aggregates) -> list[str]:
+    """Return the paragraphs on positions, intervals and completeness."""
+    note = run.manifest.get("position_note")
+    noted = f"{note.rstrip('.')}." if isinstance(note, str) and note else ""
+    positions = _POSITIONS.get(str(run.section("settings").get("positions", "")), noted)
+    lines = [f"Positions: {positions}" if positions else ""]
+    if found.survey.num_prompts > 1:
+        shared = (
+            ""
+            if found.num_clusters == found.survey.num_prompts
+            else (
+                f" The {found.survey.num_prompts} prompts were spread over {found.num_clusters} clusters to bound memory; that "
+                "changes the width of an interval by a few per cent at most."
+            )
+        )
+        lines.append(
+            "Intervals: positions of one prompt resemble each other, so the interval of a mean treats prompts, not positions, "
+            "as the independent observations: cluster-robust standard error of a ratio of totals, t quantile with one degree "
+            f"of freedom less than clusters, 95 % coverage.{shared} Intervals say how the mean would move with other prompts "
+            "of the same kind; they know nothing of other kinds of text."
+        )
+    exact = "is exact for its position up to floating-point rounding"
+    if run.is_interval:
+        exact = "lies between the two ends, whatever the probabilities of the tokens that were not recorded"
+    lines.append(f"Values: every acceptance {exact}; nothing was sampled except, where said above, the text itself.")
+    return [line for line in lines if line]
+
+
+def warnings(run: Run, found: Aggregates) -> list[str]:
+    """Return what a reader must know before reading a number."""
+    told = []
+    if len(run.shards) < run.num_shards_planned:
+        told.append(
+            f"Unfinished run: {len(run.shards)} of {run.num_shards_planned} shards. The numbers are for the prompts measured "
+            "so far."
+        )
+    if 1 < found.survey.num_prompts < 20:
+        told.append(f"Only {found.survey.num_prompts} prompts: intervals over so few clusters are rough.")
+    notes = run.section("provenance").get("notes")
+    return told + [str(note) for note in notes if note] if isinstance(notes, list) else told

@@ -1,0 +1,152 @@
+"""The manifest of a run: what is measured, of what, by which software, and what each column is.
+
+It is written before the first shard and never again; parts of one run, and a run that goes on, must agree with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AnalysisError
+from ..files import make_folder, write_json
+from ..layout import MANIFEST, SHARDS
+from ..provenance import INCIDENTAL, differences, origin
+from .shards import finished_shards
+
+if TYPE_CHECKING:
+    from otm.table import TableColumn
+
+SCHEMA = 1
+
+Manifest = dict[str, Any]
+
+_OF_TRACES = ("k", "positions", "shard_prompts", "threads", "trace")
+
+_STATISTICS = (
+    ("draft_entropy", "entropy of the draft", "nats"),
+    ("target_entropy", "entropy of the target", "nats"),
+    ("tv", "total variation", "probability"),
+    ("kl_target_draft", "KL(target‖draft)", "nats"),
+    ("kl_draft_target", "KL(draft‖target)", "nats"),
+)
+
+
+def manifest_of(
+    settings: dict[str, Any],
+    note: str,
+    described: dict[str, Any],
+    plan: dict[str, int],
+    columns: Sequence[TableColumn],
+) -> Manifest:
+    """Return the manifest of a new run.
+
+    Args:
+        settings: what is measured, and of what.
+        note: one sentence on the positions that are compared.
+        described: where the values come from: models or trace, software, machine.
+        plan: how many prompts or positions there are, and how they are cut into shards.
+        columns: what the shards hold besides the statistics.
+    """
+    return {
+        "schema_version": SCHEMA,
+        "settings": settings,
+        "position_note": note,
+        "provenance": described | origin() | {"threads": settings["threads"]},
+        "schemes": [
+            {
+                "column": column.name,
+                "scheme": column.scheme,
+                "law": column.law,
+                "k": column.k,
+                "lossless": column.lossless,
+                "optimum_column": column.optimum,
+                "definition": column.definition,
+            }
+            for column in columns
+        ],
+        "statistics": [{"column": name, "name": shown, "unit": unit} for name, shown, unit in _STATISTICS],
+        "plan": plan,
+    }
+
+
+def meaningful(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that values depend on.
+
+    The temperature, top-p and models of a trace were chosen when it was recorded. Runs of earlier versions name some for it all the
+    same, which nothing depended on.
+    """
+    return {k: v for k, v in settings.items() if settings.get("positions") != "trace" or k in _OF_TRACES}
+
+
+def as_intervals(manifest: Manifest) -> Manifest:
+    """Name two columns per scheme and statistic; entropies have no certified interval."""
+    statistics = [entry for entry in manifest["statistics"] if not entry["column"].endswith("entropy")]
+    ends = [
+        [entry | {f"{end}_column": f"{entry['column']}_{end}" for end in ("lower", "upper")} for entry in entries]
+        for entries in (manifest["schemes"], statistics)
+    ]
+    return manifest | {"schemes": ends[0], "statistics": ends[1]}
+
+
+def read_manifest(run: Path) -> Manifest:
+    """Return a run's manifest, or raise `AnalysisError` if there is none that this version understands."""
+    try:
+        record = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
+        version = record["schema_version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AnalysisError(
+            f"A run is a folder with a {MANIFEST} that `measure` wrote; {run} has none to read: {error}."
+        ) from error
+    if version != SCHEMA:
+        raise AnalysisError(
+            f"Runs of schema {SCHEMA} are understood; {run} has schema {version!r}. Use the version that wrote it."
+        )
+    return record  # type: ignore[no-any-return]
+
+
+def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:
+    """Return where two manifests differ in anything that values depend on, one line per place."""
+    parts = ("settings", "provenance", "plan", "schemes", "statistics")
+    kept = [{part: record.get(part) for part in parts} for record in (mine, theirs)]
+    for record in kept:
+        record["settings"] = meaningful(record["settings"] or {})
+        record["provenance"] = {k: v for k, v in (record["provenance"] or {}).items() if k not in INCIDENTAL}
+    # As they come back from a file: tuples have become lists.
+    left, right = (json.loads(json.dumps(record)) for record in kept)
+    found = differences(left, right)
+    found = [line for line in found if not any(_within(_place(line), place) for place in allow)]
+    if any(_within(_place(line), "settings") for line in found):
+        # Other settings make other columns, at a length that hides what was asked for.
+        return [line for line in found if _place(line) not in ("schemes", "statistics")]
+    return found
+
+
+def _place(line: str) -> str:
+    return line.split(":", 1)[0]
+
+
+def _within(place: str, allowed: str) -> bool:
+    return place == allowed or place.startswith(allowed + ".")
+
+
+def agree(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
+    """Write the manifest of a new run, or check that an existing one is the same and return that."""
+    if not (out / MANIFEST).is_file():
+        if finished_shards(out):
+            raise AnalysisError(
+                f"A new run needs a folder without shards; {out} has some but no {MANIFEST}. Choose another --out."
+            )
+        make_folder(out / SHARDS)
+        write_json(out / MANIFEST, manifest)
+        return manifest
+    existing = read_manifest(out)
+    if found := compare_manifests(manifest, existing, allow):
+        raise AnalysisError(
+            f"A run goes on with the settings and the software it began with; {out} differs (asked now against there): "
+            f"{'; '.join(found)}. Choose another --out, or restore these. Nothing was changed."
+        )
+    make_folder(out / SHARDS)
+    return existing

@@ -1,0 +1,47 @@
+"""How many processes and threads a measurement takes on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..errors import AnalysisError
+from ..layout import MANIFEST
+from .manifest import read_manifest
+
+
+def resources(
+    out: Path, models: object, *, workers: int | None, threads: int | None, scheduler: str | None, trace: Path | None
+) -> tuple[int, int]:
+    """Return how many processes and how many threads in each, never more than there are cores unless asked.
+
+    An existing run keeps its threads: the last bits of a forward pass depend on them. Otherwise small models on the CPU get a
+    process per core, large ones fewer processes with more threads, and models on a GPU one process.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for name, value in (("workers", workers), ("threads", threads)):
+        if value is not None and value < 1:
+            raise AnalysisError(f"--{name} must be at least 1; got {value}. Leave it out for the default.")
+    if threads is None and (out / MANIFEST).is_file():
+        threads = int(read_manifest(out)["settings"]["threads"])
+    if scheduler is not None:
+        return 1, threads or 1
+    most = 1 if trace is not None else processes_for(models, cores)
+    processes = workers or max(1, min(most, cores // (threads or 1)))
+    return processes, threads or max(1, cores // processes)
+
+
+def processes_for(models: object, cores: int) -> int:
+    """Return how many copies of a pair fit into half of the free memory, one on a GPU or where the size is not known here."""
+    from ..models.pair import SHIPPED_PAIR, choose_device
+    from .measure import Models
+
+    if not isinstance(models, Models) or models.device_map is not None or choose_device(models.device) != "cpu":
+        return 1
+    folders = [Path(name or str(SHIPPED_PAIR / side)) for name, side in ((models.draft, "draft"), (models.target, "target"))]
+    if not all(folder.is_dir() for folder in folders):
+        return 1
+    weights = sum(file.stat().st_size for folder in folders for file in folder.glob("*.safetensors"))
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # Half-precision files are widened to float32, and torch itself takes about half a gigabyte per process.
+    return max(1, min(cores, 8, int(free / 2 / (2 * weights + (1 << 29)))))

@@ -1,0 +1,286 @@
+"""A run on disk: its plan, its shards, and going on where it was stopped.
+
+Whoever finds a run with the same settings and the same provenance adds the shards that are missing; with others, nothing is touched
+(`analysis.run.manifest`). The layout and how to read it without torch: docs/runs.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from otm.table import table_columns
+
+from ..errors import AnalysisError
+from ..files import appearing, make_folder, write_atomically
+from ..layout import LOCK, LOGITS, MANIFEST, PROMPTS
+from ..models.prompts import Digest, PromptSource, in_shards, prompts
+from ..provenance import differences, environment
+from . import measure as work
+from .manifest import Manifest, agree, as_intervals, manifest_of
+from .scheduling import Workers, run_each
+from .shards import exclusive, finished_shards, shard_name, shard_path
+
+_EXCERPT = 200
+_PATIENCE = 5.0  # seconds; what was compiled before is loaded in less
+_PROMPTS_AT_ONCE = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What a call has done: shards there in all, shards written now, rows and compared contexts written now.
+
+    `seconds` run from when the first shard that came was begun: models were loaded by then, and nothing was left to compile.
+    """
+
+    num_shards: int
+    finished: int
+    written: int
+    rows: int
+    contexts: int
+    seconds: float
+
+
+def measure_prompts(
+    out: Path,
+    *,
+    source: PromptSource,
+    models: work.Models,
+    settings: work.Settings,
+    workers: Workers | None = None,
+    share: range | None = None,
+    allow: Collection[str] = (),
+) -> Summary:
+    """Measure prompts with two models into a run, or go on with it.
+
+    Args:
+        out: the run's folder.
+        source, models, settings: what is measured.
+        workers: where shards are computed.
+        share: numbers of the shards to compute, for one machine of several; those that do not exist are left out. None for all.
+        allow: places where settings or provenance may differ from those of an existing run.
+
+    Raises:
+        AnalysisError: whatever stops it. Finished shards stay.
+    """
+    work.check_settings(settings, positions=work.OF_MODELS)
+    place = workers or Workers()
+    with _held(out):
+        digest = Digest()
+        started = (out / MANIFEST).is_file()
+        stream = _digested(source, digest)
+        if started:
+            for _ in stream:
+                pass
+        else:
+            _write_prompts(out / PROMPTS, stream)
+        if digest.count == 0:
+            raise AnalysisError(f"A measurement needs at least one prompt; {source.name} has none. Give one per line.")
+        plan = _plan(digest.count, settings.shard_prompts, "prompt")
+        wanted = _missing(out, plan, share)
+        place = place.for_pieces(len(wanted))
+        described = _describe(models, place)
+        named = {"draft": models.names[0], "target": models.names[1], "dtype": models.dtype}
+        asked = named | {"prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}}
+        recorded, note = settings.recorded | asked, work.NOTES[settings.positions]
+        manifest = agree(out, manifest_of(recorded, note, described, plan, table_columns(settings.k)), allow)
+        if wanted and place.scheduler is None and described["device"] == "cpu":
+            _compile()
+        tasks = (
+            work.ShardTask(index, models, settings, tuple((p.index, p.text) for p in group))
+            for index, group in enumerate(in_shards(source, settings.shard_prompts))
+            if index in wanted
+        )
+        return _run(out, manifest, place, work.measure_shard, tasks, wanted)
+
+
+def measure_trace_file(
+    out: Path,
+    *,
+    trace: Path,
+    settings: work.Settings,
+    workers: Workers | None = None,
+    share: range | None = None,
+    allow: Collection[str] = (),
+) -> Summary:
+    """Measure certified intervals on a trace of top-m log-probabilities into a run; arguments as `measure_prompts`.
+
+    A shard holds `settings.shard_prompts` positions of the trace.
+    """
+    from ..trace.traces import open_trace
+
+    work.check_settings(settings, positions=("trace",))
+    place = workers or Workers()
+    opened = open_trace(trace)
+    rows = settings.shard_prompts
+    with _held(out):
+        count = opened.num_positions
+        if count is None:
+            count = sum(len(batch.prompt) for batch in opened.batches(rows=rows))
+        if count == 0:
+            raise AnalysisError(f"A measurement needs at least one position; {trace} has none.")
+        described = environment() | {
+            "num_tokens": opened.num_tokens,
+            "notes": [],
+            "device": "cpu",
+            "trace": dict(opened.metadata),
+        }
+        asked = {"trace": {"name": trace.name, "sha256": _file_digest(trace), "positions": count}}
+        recorded, note = settings.recorded | asked, work.NOTES[settings.positions]
+        plan = _plan(count, rows, "position")
+        wanted = _missing(out, plan, share)
+        manifest = manifest_of(recorded, note, described, plan, work.trace_columns(settings.k))
+        manifest = agree(out, as_intervals(manifest), allow)
+        if not (out / PROMPTS).is_file():
+            _write_prompts(out / PROMPTS, iter(()))
+        first = min(wanted, default=0)
+        tasks = (
+            work.TraceTask(first + number, settings, batch.pair, batch.prompt, batch.position)
+            for number, batch in enumerate(opened.batches(rows=rows, start=first * rows))
+            if first + number in wanted
+        )
+        return _run(out, manifest, place.for_pieces(len(wanted)), work.measure_trace, tasks, wanted)
+
+
+@contextlib.contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """Hold a run's folder, made if need be; one made here is removed again if the run gets no manifest."""
+    made = not out.exists()
+    with exclusive(make_folder(out)):
+        try:
+            yield
+        except BaseException:
+            if made and not (out / MANIFEST).is_file():
+                with contextlib.suppress(OSError):
+                    for name in (PROMPTS, LOCK):
+                        (out / name).unlink(missing_ok=True)
+                    out.rmdir()
+            raise
+
+
+def _describe(models: work.Models, place: Workers) -> dict[str, Any]:
+    """Describe the models where they will run: on the cluster, or here; memory for them is taken here only if they run here."""
+    if place.scheduler is not None:
+        return next(run_each(place, work.describe_models, [models]))
+    described = work.describe_models(models)
+    if place.count > 1:
+        work.loaded.cache_clear()
+    return described
+
+
+def _compile() -> None:
+    """Compile before workers start: with nothing compiled on the disk, each of them would do it all, at the same time."""
+    told = "compiling (once per installation, about half a minute)"
+    notice = threading.Timer(_PATIENCE, lambda: print(told, file=sys.stderr, flush=True))
+    notice.daemon = True
+    notice.start()
+    try:
+        work.compile_table()
+    finally:
+        notice.cancel()
+
+
+def _run(
+    out: Path,
+    manifest: Manifest,
+    place: Workers,
+    function: Callable[[Any], work.ShardResult],
+    tasks: Iterable[Any],
+    wanted: set[int],
+) -> Summary:
+    """Compute the wanted shards and write each as it comes."""
+    total, size = manifest["plan"][f"num_{_unit(manifest)}s"], manifest["plan"][f"{_unit(manifest)}s_per_shard"]
+    here = {key: manifest["provenance"][key] for key in environment()}
+    keep_logits = bool(manifest["settings"].get("save_logits"))
+    if keep_logits:
+        make_folder(out / LOGITS)
+    start, rows, contexts, written = math.inf, 0, 0, 0
+    done = total - sum(min(size, total - index * size) for index in wanted)
+    with tqdm(total=total, initial=done, unit=_unit(manifest), desc=out.name, disable=not sys.stderr.isatty()) as bar:
+        for result in run_each(place, function, tasks):
+            # Clocks of two machines differ, durations do not.
+            start = min(start, time.monotonic() - result.seconds)
+            if found := differences(here, result.environment):
+                raise AnalysisError(
+                    f"Every worker must run the software of the run; one differs: {'; '.join(found)}. Update it."
+                )
+            if result.logits is not None:
+                write_atomically(out / LOGITS / f"{Path(shard_name(result.index)).stem}.safetensors", result.logits)
+            write_atomically(shard_path(out, result.index), result.shard)
+            rows, contexts, written = rows + result.rows, contexts + result.contexts, written + 1
+            bar.set_postfix_str(f"{contexts / (time.monotonic() - start):,.0f} positions/s", refresh=False)
+            bar.update(min(size, total - result.index * size))
+    finished = finished_shards(out)
+    if keep_logits and len(finished) == manifest["plan"]["num_shards"]:
+        from ..trace.traces import complete_trace
+
+        complete_trace(out / LOGITS)
+    return Summary(
+        num_shards=manifest["plan"]["num_shards"],
+        finished=len(finished),
+        written=written,
+        rows=rows,
+        contexts=contexts,
+        seconds=time.monotonic() - start if written else 0.0,
+    )
+
+
+def _unit(manifest: Manifest) -> str:
+    return "prompt" if "num_prompts" in manifest["plan"] else "position"
+
+
+def _plan(count: int, size: int, unit: str) -> dict[str, int]:
+    return {f"num_{unit}s": count, f"{unit}s_per_shard": size, "num_shards": math.ceil(count / size)}
+
+
+def _missing(out: Path, plan: dict[str, int], share: range | None) -> set[int]:
+    whole = range(plan["num_shards"])
+    if share is not None and (share.start < 0 or share.start >= max(share.stop, 1) or share.start >= len(whole)):
+        raise AnalysisError(
+            f"Shards are numbered 0 to {len(whole) - 1} here; got {share.start}:{share.stop}. Pass some of these."
+        )
+    return set(whole if share is None else range(share.start, min(share.stop, len(whole)))) - finished_shards(out)
+
+
+def _digested(source: PromptSource, digest: Digest) -> Iterator[Any]:
+    for prompt in prompts(source):
+        digest.update(prompt)
+        yield prompt
+
+
+_PROMPT_SCHEMA = pa.schema([("prompt", pa.int64()), ("name", pa.string()), ("text", pa.string()), ("characters", pa.int64())])
+
+
+def _write_prompts(path: Path, stream: Iterator[Any]) -> None:
+    """Write the table of prompts, an excerpt of each, in bounded memory; it appears whole or not at all."""
+    with appearing(path) as file, pq.ParquetWriter(file, _PROMPT_SCHEMA, compression="zstd") as writer:
+        rows: list[dict[str, Any]] = []
+        for prompt in stream:
+            text = prompt.text[:_EXCERPT].encode("utf-8", "replace").decode("utf-8")
+            rows.append({"prompt": prompt.index, "name": prompt.name, "text": text, "characters": len(prompt.text)})
+            if len(rows) == _PROMPTS_AT_ONCE:
+                writer.write_table(pa.Table.from_pylist(rows, schema=_PROMPT_SCHEMA))
+                rows = []
+        writer.write_table(pa.Table.from_pylist(rows, schema=_PROMPT_SCHEMA))
+
+
+def _file_digest(path: Path) -> str:
+    """Return the SHA-256 of a trace: of the file, or of the files of a folder in the order of their names."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for file in [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file()):
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()

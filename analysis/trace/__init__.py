@@ -1,0 +1,1 @@
+"""Recorded top-m log-probabilities, read in batches without models (docs/traces.md)."""

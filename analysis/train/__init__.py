@@ -1,0 +1,1 @@
+"""Training a small pair, checkpointed."""

@@ -1,0 +1,190 @@
+"""The whole way from texts to a shipped pair: tokenizer, both models, held-out figures, model card."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import LlamaForCausalLM
+
+import otm
+
+from ..errors import AnalysisError
+from ..files import make_folder, write_atomically, write_json
+from ..models.pair import Pair
+from .texts import Corpus
+from .training import HeldOut, Recipe, Size, evaluate, prepare_tokens, train_model
+
+CURVE_K = (1, 2, 4, 8, 16)
+HELD_OUT_SAMPLE = 60_000
+"""Characters of held-out text that are written beside the pair, so that anyone can check its figures."""
+
+
+def recipe_from_json(path: Path) -> Recipe:
+    """Read a recipe written as JSON; fields left out keep their defaults.
+
+    Raises:
+        AnalysisError: if the file cannot be read or names a field that a recipe does not have.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        sizes = {
+            name: Size(**{**dataclasses.asdict(getattr(Recipe(), name)), **values.pop(name, {})})
+            for name in ("draft", "target")
+        }
+        return Recipe(**values, **sizes)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise AnalysisError(
+            f"A recipe is a JSON object with the fields {[f.name for f in dataclasses.fields(Recipe)]}; {path} is not: {error}."
+        ) from error
+
+
+def train_pair(
+    corpus: Corpus, recipe: Recipe, *, out: Path, work: Path, device: str, threads: int | None = None
+) -> dict[str, HeldOut]:
+    """Train tokenizer, draft and target on a corpus and write them to `out` in Hugging Face format, with a model card.
+
+    A run killed at any point continues from the checkpoints in `work`. Weights are written in float16 and the held-out figures
+    are those of the written weights.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    tokenizer, train, held_out, num_bytes = prepare_tokens(corpus, recipe, work)
+    models: dict[str, LlamaForCausalLM] = {}
+    figures: dict[str, HeldOut] = {}
+    for name in ("draft", "target"):
+        size = getattr(recipe, name)
+        model = train_model(size, recipe, train, len(tokenizer), folder=work / name, device=device, name=name)
+        model = model.half().float()  # what a reader of the float16 file will get
+        figures[name] = evaluate(model, held_out, num_bytes, recipe.context)
+        models[name] = model
+        _save_float16(model, tokenizer, out / name)
+    write_held_out_sample(corpus, out / "held_out.txt")
+    pair = Pair(draft=models["draft"], target=models["target"], tokenizer=tokenizer, device=device, num_tokens=len(tokenizer))
+    curves = acceptance_on(pair, held_out, recipe.context, rows=64)
+    write_records(out, corpus, recipe, figures, curves, num_train=len(train))
+    return figures
+
+
+def _save_float16(model: LlamaForCausalLM, tokenizer: object, folder: Path) -> None:
+    import copy
+
+    copy.deepcopy(model).half().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
+
+
+def acceptance_on(pair: Pair, tokens: np.ndarray, context: int, *, rows: int) -> dict[str, list[float]]:
+    """Return mean acceptances over all positions of `rows` windows spread over a token stream, temperature 1, full vocabulary."""
+    starts = np.unique(np.linspace(0, max(0, len(tokens) - context - 1), rows).astype(int))
+    sums: dict[str, np.ndarray] = {}
+    count = 0
+    for start in starts:
+        window = torch.from_numpy(tokens[start : start + context].astype(np.int64))[None]
+        draft, target = (torch.softmax(z[0].double(), dim=-1) for z in pair.logits(window))
+        problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
+        here = {
+            "optimum": otm.optimal_acceptance_curve(problem, k=CURVE_K),
+            "K-SEQ": otm.acceptance_curve(otm.KSeq(), problem, k=CURVE_K),
+            "recursive rejection": otm.acceptance_curve(otm.RecursiveRejection(), problem, k=CURVE_K),
+        }
+        for name, curve in here.items():
+            sums[name] = sums.get(name, 0) + curve.sum(dim=-1).cpu().numpy()
+        count += int(draft.shape[0])
+    return {name: [float(x) for x in total / count] for name, total in sums.items()}
+
+
+def write_held_out_sample(corpus: Corpus, path: Path) -> None:
+    """Write the start of some held-out documents, spread over the corpus, as UTF-8 text."""
+    texts = corpus.texts(held_out=True)
+    step = max(1, len(texts) * 1500 // HELD_OUT_SAMPLE)
+    sample = "\n\n".join(text[:1500] for text in texts[::step])[:HELD_OUT_SAMPLE]
+    write_atomically(make_folder(path.parent) / path.name, sample.encode(errors="replace"))
+
+
+def write_records(
+    out: Path, corpus: Corpus, recipe: Recipe, figures: dict[str, HeldOut], curves: dict[str, list[float]], *, num_train: int
+) -> None:
+    """Write `training.json` (everything measured, with versions) and the model card."""
+    record = {
+        "recipe": dataclasses.asdict(recipe),
+        "held_out": {name: dataclasses.asdict(value) for name, value in figures.items()},
+        "acceptance": {"k": list(CURVE_K), **curves},
+        "training_tokens": num_train,
+        "corpus": dict(corpus.provenance) | {"sha256": corpus.digest, "documents": len(corpus.documents)},
+        "versions": {name: metadata.version(name) for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy")}
+        | {"python": sys.version.split()[0]},
+    }
+    write_json(out / "training.json", record)
+    write_atomically(out / "README.md", _card(record).encode())
+
+
+def _card(record: dict) -> str:  # type: ignore[type-arg]
+    held_out, recipe, corpus = record["held_out"], record["recipe"], record["corpus"]
+    ks = record["acceptance"]["k"]
+    rows = "\n".join(
+        f"| {name} | " + " | ".join(f"{value:.3f}" for value in record["acceptance"][name]) + " |"
+        for name in ("optimum", "K-SEQ", "recursive rejection")
+    )
+    licences = corpus.get("licences", {})
+    sources = corpus.get("characters", {})
+    used = "\n".join(
+        f"| {name} | {corpus.get('packages', {}).get(name, corpus.get('python', ''))} | {size:,} | {licences.get(name, '')} |"
+        for name, size in sources.items()
+    )
+    return f"""---
+language: en
+license: apache-2.0
+library_name: transformers
+tags: [speculative-decoding, draft-model, tiny]
+---
+
+# A small draft/target pair for measuring speculative decoding
+
+Two Llama models over one byte-level BPE tokenizer of {recipe["vocabulary"]:,} tokens, trained on docstrings. They exist so that real
+language-model logits are at hand without a download: the draft is small and clearly worse, the target is larger and clearly better,
+and they disagree the way real pairs do. They are not good for anything else.
+
+| | width | layers | heads | steps | held-out nats per token | held-out bits per byte |
+|---|---|---|---|---|---|---|
+{_size_row("draft", recipe, held_out)}
+{_size_row("target", recipe, held_out)}
+
+Weights are float16 safetensors; the figures are those of the float16 weights. `AutoModelForCausalLM.from_pretrained("…/pair/target")`
+loads them like any other model.
+
+## Acceptance on held-out text
+
+Mean over all positions of 64 held-out windows, full vocabulary, temperature 1, k i.i.d. drafts:
+
+| | {" | ".join(f"k = {k}" for k in ks)} |
+|---|{"---|" * len(ks)}
+{rows}
+
+## Training
+
+`python -m analysis train` reproduces the pair from installed packages: {recipe["batch"]} windows of {recipe["context"]} tokens per step, AdamW with
+cosine decay, {recipe["precision"]} forward passes, seed {recipe["seed"]}; {record["training_tokens"]:,} training tokens. Bitwise equality needs the same package
+versions, thread count and processor. Versions: {", ".join(f"{k} {v}" for k, v in record["versions"].items())}.
+
+## Data and licences
+
+{corpus["kind"].capitalize()}: {corpus["documents"]:,} documents, SHA-256 `{corpus["sha256"]}`. Two per cent of the files, chosen by the hash of their names, are
+held out; near-copies between files of one package exist, so held-out text is not fully independent of training text.
+
+| source | version | characters | licence as declared |
+|---|---|---|---|
+{used}
+"""
+
+
+def _size_row(name: str, recipe: dict, held_out: dict) -> str:  # type: ignore[type-arg]
+    size, score = recipe[name], held_out[name]
+    return (
+        f"| {name} | {size['width']} | {size['layers']} | {size['heads']} | {size['steps']:,} | "
+        f"{score['nats_per_token']:.3f} | {score['bits_per_byte']:.3f} |"
+    )

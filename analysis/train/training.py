@@ -1,0 +1,266 @@
+"""Train the small draft/target pair that this repository ships, reproducibly and without losing work when killed.
+
+Two Llama models share one byte-level BPE tokenizer. Every batch is a function of (seed, step) alone, and a checkpoint holds
+weights, both AdamW moments and the step, so that a run killed at any point continues on the trajectory of an uninterrupted one.
+Checkpoints are safetensors: nothing here reads a pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tqdm import tqdm
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from ..errors import AnalysisError
+from ..files import appearing, write_atomically
+from .texts import Corpus
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+@dataclass(frozen=True)
+class Size:
+    """The shape of one model of the pair and how long it trains."""
+
+    width: int
+    layers: int
+    heads: int
+    feed_forward: int
+    steps: int
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that determines a trained pair besides the text: sizes, data order, optimiser."""
+
+    vocabulary: int = 4096
+    context: int = 256
+    batch: int = 16
+    seed: int = 20251121
+    precision: str = "bfloat16"  # autocast of the forward pass; twice the speed of float32 where the CPU has bfloat16
+    draft: Size = Size(width=96, layers=2, heads=4, feed_forward=256, steps=3000, learning_rate=4e-3)
+    target: Size = Size(width=256, layers=4, heads=4, feed_forward=688, steps=5000, learning_rate=2e-3)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Held-out quality: nats per token, and bits per byte, which does not depend on the tokenizer."""
+
+    nats_per_token: float
+    bits_per_byte: float
+    tokens: int
+
+
+def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE with `vocabulary` entries; every byte string is encodable, so no text is refused."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END_OF_TEXT, eos_token=END_OF_TEXT)
+
+
+def encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> np.ndarray:
+    """Concatenate the encoded texts, an end-of-text token after each, as uint16."""
+    end = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
+    pieces = []
+    for start in tqdm(range(0, len(texts), 256), desc="encode", unit="batch", disable=not sys.stderr.isatty()):
+        for ids in tokenizer(texts[start : start + 256], add_special_tokens=False)["input_ids"]:
+            pieces.append(np.asarray([*ids, end], dtype=np.uint16))
+    return np.concatenate(pieces)
+
+
+def build_model(size: Size, recipe: Recipe, vocabulary: int, seed: int) -> LlamaForCausalLM:
+    """Return a freshly initialised Llama model with tied embeddings."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=size.width,
+        intermediate_size=size.feed_forward,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads,
+        max_position_embeddings=2 * recipe.context,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+        initializer_range=0.02,
+    )
+    return LlamaForCausalLM(config)
+
+
+def batch(tokens: np.ndarray, recipe: Recipe, step: int) -> torch.Tensor:
+    """Return the (batch, context + 1) windows of one step: a function of (seed, step), so a resumed run sees the same data."""
+    generator = np.random.default_rng([recipe.seed, step])
+    starts = generator.integers(0, len(tokens) - recipe.context - 1, size=recipe.batch)
+    rows = np.stack([tokens[start : start + recipe.context + 1] for start in starts])
+    return torch.from_numpy(rows.astype(np.int64))
+
+
+def learning_rate(size: Size, step: int) -> float:
+    """Warm up over the first 5 % of the steps, then follow a cosine to a tenth of a per cent of the peak."""
+    warm_up = max(1, size.steps // 20)
+    if step < warm_up:
+        return size.learning_rate * (step + 1) / warm_up
+    progress = (step - warm_up) / max(1, size.steps - warm_up)
+    return size.learning_rate * (0.001 + 0.999 * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+def train_model(
+    size: Size,
+    recipe: Recipe,
+    tokens: np.ndarray,
+    vocabulary: int,
+    *,
+    folder: Path,
+    device: str = "cpu",
+    name: str = "model",
+    save_every: float = 60.0,
+    after_step: Callable[[int], None] | None = None,
+) -> LlamaForCausalLM:
+    """Train one model, resuming from `folder` when it holds a checkpoint of the same recipe.
+
+    Raises:
+        AnalysisError: if the checkpoint belongs to another recipe, or the text is shorter than one window.
+    """
+    if len(tokens) <= recipe.context + 1:
+        raise AnalysisError(
+            f"Training needs more than {recipe.context + 1} tokens, one window; the text has {len(tokens)}. Give more text."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    model = build_model(size, recipe, vocabulary, recipe.seed).to(device)
+    optimiser = _optimiser(model, size)
+    first = _resume(folder, model, optimiser, size, recipe)
+    model.train()
+    saved = time.monotonic()
+    losses: list[float] = []
+    progress = tqdm(range(first, size.steps), initial=first, total=size.steps, desc=name, unit="step", mininterval=5)
+    for step in progress:
+        for group in optimiser.param_groups:
+            group["lr"] = learning_rate(size, step)
+        rows = batch(tokens, recipe, step).to(device)
+        with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16"):
+            logits = model(rows[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten())
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        losses.append(loss.item())
+        progress.set_postfix_str(f"loss {np.mean(losses[-50:]):.3f}", refresh=False)
+        last = step + 1 == size.steps
+        if last or time.monotonic() - saved > save_every:
+            _save(folder, model, optimiser, size, recipe, step + 1)
+            saved = time.monotonic()
+        if after_step is not None:
+            after_step(step)
+    return model.eval()
+
+
+@torch.no_grad()
+def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, context: int) -> HeldOut:
+    """Score held-out tokens in disjoint windows; `num_bytes` is the UTF-8 length of the text behind them."""
+    device = model.device
+    total, scored = 0.0, 0
+    windows = [tokens[start : start + context + 1] for start in range(0, len(tokens) - 1, context)]
+    for window in tqdm(windows, desc="held-out", unit="window", disable=not sys.stderr.isatty()):
+        row = torch.from_numpy(window.astype(np.int64))[None].to(device)
+        if row.shape[1] < 2:
+            continue
+        logits = model(row[:, :-1]).logits.float()
+        total += torch.nn.functional.cross_entropy(logits[0], row[0, 1:], reduction="sum").item()
+        scored += row.shape[1] - 1
+    bits = total / math.log(2) * (len(tokens) / scored)
+    return HeldOut(nats_per_token=total / scored, bits_per_byte=bits / num_bytes, tokens=scored)
+
+
+def _optimiser(model: LlamaForCausalLM, size: Size) -> torch.optim.AdamW:
+    decayed = [p for p in model.parameters() if p.ndim >= 2]
+    plain = [p for p in model.parameters() if p.ndim < 2]
+    groups = [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=size.learning_rate, betas=(0.9, 0.95), eps=1e-9)
+
+
+def _identity(size: Size, recipe: Recipe) -> str:
+    """What must agree between a checkpoint and the run that resumes from it."""
+    common = {key: getattr(recipe, key) for key in ("vocabulary", "context", "batch", "seed", "precision")}
+    return json.dumps({"size": asdict(size), **common}, sort_keys=True)
+
+
+def _save(folder: Path, model: LlamaForCausalLM, optimiser: torch.optim.AdamW, size: Size, recipe: Recipe, step: int) -> None:
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        state = optimiser.state[parameter]
+        tensors[f"weight/{name}"] = parameter.detach()
+        tensors[f"first/{name}"] = state["exp_avg"]
+        tensors[f"second/{name}"] = state["exp_avg_sq"]
+    tensors = {key: value.contiguous().cpu() for key, value in tensors.items()}
+    write_atomically(folder / "checkpoint.safetensors", save(tensors, {"step": str(step), "identity": _identity(size, recipe)}))
+
+
+def _resume(folder: Path, model: LlamaForCausalLM, optimiser: torch.optim.AdamW, size: Size, recipe: Recipe) -> int:
+    path = folder / "checkpoint.safetensors"
+    if not path.exists():
+        return 0
+    metadata = _read_metadata(path)
+    if metadata.get("identity") != _identity(size, recipe):
+        raise AnalysisError(
+            f"A run resumes only from a checkpoint of the same recipe; {path} was written with {metadata.get('identity')}, "
+            f"this run asks for {_identity(size, recipe)}. Choose another work folder or delete the checkpoint."
+        )
+    tensors = load_file(path)
+    step = int(metadata["step"])
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(tensors[f"weight/{name}"])
+        optimiser.state[parameter] = {
+            "step": torch.tensor(float(step)),
+            "exp_avg": tensors[f"first/{name}"].to(parameter.device),
+            "exp_avg_sq": tensors[f"second/{name}"].to(parameter.device),
+        }
+    return step
+
+
+def _read_metadata(path: Path) -> dict[str, str]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        return dict(file.metadata() or {})
+
+
+def prepare_tokens(corpus: Corpus, recipe: Recipe, folder: Path) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray, int]:
+    """Return tokenizer, training tokens, held-out tokens and held-out bytes, cached in `folder` by the corpus' digest."""
+    held_out_texts = corpus.texts(held_out=True)
+    num_bytes = sum(len(text.encode("utf-8", "replace")) for text in held_out_texts)
+    stamp = f"{corpus.digest[:16]}-{recipe.vocabulary}"
+    cache = folder / f"tokens-{stamp}.npz"
+    if cache.exists():
+        with np.load(cache, allow_pickle=False) as stored:
+            train, held_out = stored["train"], stored["held_out"]
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / f"tokenizer-{stamp}")
+        return tokenizer, train, held_out, num_bytes
+    texts = corpus.texts(held_out=False)
+    tokenizer = train_tokenizer(texts, recipe.vocabulary)
+    train, held_out = encode(tokenizer, texts), encode(tokenizer, held_out_texts)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(folder / f"tokenizer-{stamp}")
+    with appearing(cache) as file:
+        np.savez(file, train=train, held_out=held_out)
+    return tokenizer, train, held_out, num_bytes

@@ -1,0 +1,397 @@
+"""Adapters of other people's verifiers, each held against what it should find, and the batched verifier that passes."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from transformers.generation import utils
+
+import otm
+from analysis.adapters import assisted, textbook
+from analysis.adapters.blocks import verify_blocks
+from analysis.adapters.engines import from_logit_kernel, from_probability_kernel, from_uniform_kernel
+from analysis.errors import AnalysisError
+from analysis.models.pair import Pair, load_pair
+from otm.audit import audit_sampled, audit_sequence, table_model
+from otm.audit.corpus.entries import markov_models
+from otm.audit.corpus.report import section
+from otm.sequence.models import TableModel
+
+HALF = Fraction(1, 2)
+PROMPT = "Parameters\n----------\nx :"
+"""A prompt after which the pair agrees in part: total variation .11 at the first token and .34 at the second, top-k = 3."""
+
+
+def same_everywhere(law: list[float], gamma: int) -> TableModel:
+    return table_model(lambda context: law, len(law), gamma)
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> str:
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("this machine has no CUDA device")
+    return str(request.param)
+
+
+class TestTextbook:
+    """The listing's faults, each with its exact total variation, worked out by hand beside the audit's figure."""
+
+    @pytest.mark.parametrize(("gamma", "expected"), [(1, Fraction(1, 8)), (2, Fraction(5, 32))])
+    def test_bonus_token_after_a_rejection_at_the_last_position(self, gamma: int, expected: Fraction) -> None:
+        """γ = 1: token 0 is drafted (3/4) and rejected (1/3), token 1 replaces it, and the bonus follows the target after 0, not 1:
+        1/4 · TV((1/4, 3/4), (3/4, 1/4)) = 1/8.
+
+        γ = 2: the second position is reached after 0 (1/2: drafted 3/4, kept 2/3) or after 1 (1/4), by acceptance. After 0 the
+        draft 0 (3/4) is kept with (1/4)/(3/4) = 1/3 and rejected with 2/3; after 1 the draft 1 (1/2) is kept with 1/2. So a
+        rejected draft is followed by a bonus with probability 1/2 · 3/4 · 2/3 + 1/4 · 1/2 · 1/2 = 5/16, again wrong by 1/2: 5/32.
+        """
+        models = markov_models(gamma)
+        audit = audit_sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=gamma)
+        assert (audit.verdict, audit.method, audit.first_position) == ("not lossless", "traced", gamma + 1)
+        assert audit.total_variation == pytest.approx(float(expected), abs=1e-14)
+
+    def test_count_includes_replacement_and_bonus_token(self) -> None:
+        """At γ = 1 it always returns 2, of which Σ min(p, q) = 3/4 are accepted drafts."""
+        models = markov_models(1)
+        audit = audit_sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=1)
+        assert audit.accepted == pytest.approx(2.0, abs=1e-14)
+
+    def test_argmax_drafts_verified_against_the_softmax(self) -> None:
+        """Token 0 always: kept with 2/5, else (0, 1/20, 1/4)/(3/10): (2/5, 1/10, 1/2) for (1/5, 7/20, 9/20), TV 1/4.
+
+        With the same laws at every position the bonus fault does not show.
+        """
+        certain = same_everywhere([1.0, 0.0, 0.0], 1)
+        audit = audit_sequence(
+            textbook.argmax_drafted([0.5, 0.3, 0.2]), draft=certain, target=same_everywhere([0.2, 0.35, 0.45], 1), num_drafts=1
+        )
+        assert audit.prefix_variations[0] == pytest.approx(0.25, abs=1e-14)
+
+    def test_a_second_row_changes_the_law_of_the_first(self) -> None:
+        """p = (3/4, 1/4), q = (1/2, 1/2): a draft 0 passes one comparison with 2/3, and each row's draft has two of the four.
+
+        Both rows 0: 9/16 · (2/3)^4 = 1/9. One row 0: 3/16 · (2/3)² = 1/12, for each row. So the first row keeps 0 with
+        1/9 + 1/12 and else is given the residual, token 1, whatever it drafted: Pr(0) = 7/36, TV = 1/2 − 7/36 = 11/36.
+        """
+        keeps_zero = Fraction(9, 16) * Fraction(2, 3) ** 4 + Fraction(3, 16) * Fraction(2, 3) ** 2
+        audit = audit_sequence(
+            textbook.beside_another_row(),
+            draft=same_everywhere([0.75, 0.25], 1),
+            target=same_everywhere([0.5, 0.5], 1),
+            num_drafts=1,
+        )
+        assert (audit.method, audit.first_position) == ("traced", 1)
+        assert audit.total_variation == pytest.approx(float(HALF - keeps_zero), abs=1e-14)
+        assert HALF - keeps_zero == Fraction(11, 36)
+
+    def test_the_documented_figures_are_these(self) -> None:
+        text = (Path(__file__).parents[3] / "docs" / "audit.md").read_text(encoding="utf-8")
+        rows = section(text, "textbook").splitlines()[2:]
+        assert [row.split("|")[3].strip() for row in rows] == ["1/8", "5/32", "1/4", "11/36", "–"]
+
+    def test_one_row_alone_draws_its_first_token_from_the_target(self) -> None:
+        """The fault is the bonus token's: the law of the first token is right."""
+        models = markov_models(1)
+        audit = audit_sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=1)
+        assert audit.prefix_variations[0] < 1e-14
+
+
+def one_row(draft: torch.Tensor, drafts: torch.Tensor, target: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    return verify_blocks(draft=draft, target=target, drafts=drafts, uniforms=uniforms)[0]
+
+
+def random_blocks(batch: int, gamma: int, num_tokens: int, device: str) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(batch * 100 + gamma)
+    logits = torch.randn((batch, 2 * gamma + 1, num_tokens), generator=generator, dtype=torch.float64)
+    logits[..., 0] = -torch.inf  # an impossible token in both
+    laws = functional.softmax(logits, dim=-1)
+    drafts = torch.multinomial(laws[:, :gamma].reshape(-1, num_tokens), 1, generator=generator).reshape(batch, gamma)
+    uniforms = torch.rand((batch, gamma + 1), generator=generator, dtype=torch.float64)
+    inputs = {"draft": laws[:, :gamma], "target": laws[:, gamma:], "drafts": drafts, "uniforms": uniforms}
+    return {name: value.to(device) for name, value in inputs.items()}
+
+
+class TestVerifyBlocks:
+    """The correct batched version."""
+
+    @pytest.mark.parametrize("gamma", [1, 2])
+    def test_lossless_by_the_exact_audit(self, gamma: int, device: str) -> None:
+        models = markov_models(gamma)
+        candidate = from_uniform_kernel(one_row, name="verify_blocks", device=device)
+        audit = audit_sequence(candidate, draft=models.draft, target=models.target, num_drafts=gamma)
+        assert audit.verdict == "lossless"
+        assert audit.total_variation < 1e-14
+
+    def test_the_same_audit_finds_a_bonus_token_after_a_rejection(self) -> None:
+        """A mutant of it: whoever stopped at the last position is counted as done."""
+
+        def broken(draft: Any, drafts: Any, target: Any, uniforms: Any) -> Any:
+            tokens = one_row(draft, drafts, target, uniforms)
+            if tokens[0, -1] < 0:
+                tokens[0, -1] = int(uniforms[0, -1] >= target[0, -1, 0])
+            return tokens
+
+        models = markov_models(1)
+        audit = audit_sequence(from_uniform_kernel(broken, name="m"), draft=models.draft, target=models.target, num_drafts=1)
+        assert audit.verdict == "not lossless"
+
+    def test_lossless_by_enumeration_of_a_whole_batch(self, device: str) -> None:
+        """All drafts and a 240 × 240 grid of uniforms in one call: the laws have denominators that divide 240, so that every box of
+        the grid lies on one side of each threshold, and the frequencies are the probabilities exactly.
+        """
+        p, q = torch.tensor([[0.75, 0.25], [0.5, 0.25]]), torch.tensor([[0.5, 0.5], [0.25, 0.75]])
+        draft, target = p[:1], q
+        points = (torch.arange(240, dtype=torch.float64) + 0.5) / 240
+        grid = torch.cartesian_prod(points, points)
+        law = torch.zeros(2, 2, dtype=torch.float64)
+        for x in range(2):
+            size = len(grid)
+            tokens, accepted = verify_blocks(
+                draft=draft.double().expand(size, 1, 2).to(device),
+                target=target.double().expand(size, 2, 2).to(device),
+                drafts=torch.full((size, 1), x, device=device),
+                uniforms=grid.to(device),
+            )
+            assert torch.equal((tokens[:, 1] >= 0), accepted == 1)
+            for row, count in zip(*torch.unique(tokens.cpu(), dim=0, return_counts=True), strict=True):
+                first, second = (int(token) for token in row)
+                rest = target[1].double() if second < 0 else functional.one_hot(torch.tensor(second), 2).double()
+                law[first] += float(draft[0, x]) * int(count) / size * rest
+        assert law.numpy() == pytest.approx(np.outer([0.5, 0.5], [0.25, 0.75]), abs=1e-12)
+
+    @pytest.mark.parametrize(("batch", "gamma", "num_tokens"), [(1, 1, 2), (5, 3, 4), (64, 5, 50)])
+    def test_rows_do_not_see_each_other(self, batch: int, gamma: int, num_tokens: int, device: str) -> None:
+        inputs = random_blocks(batch, gamma, num_tokens, device)
+        tokens, accepted = verify_blocks(**inputs)
+        for b in range(batch):
+            alone, count = verify_blocks(**{name: value[b : b + 1] for name, value in inputs.items()})
+            assert torch.equal(alone[0], tokens[b])
+            assert int(count) == int(accepted[b])
+        if batch > 1:
+            assert len(set(accepted.tolist())) > 1  # they did stop at different places
+
+    def test_output_is_accepted_drafts_one_token_and_padding(self, device: str) -> None:
+        inputs = random_blocks(200, 4, 6, device)
+        tokens, accepted = (value.cpu() for value in verify_blocks(**inputs))
+        for row, drafts, count in zip(tokens, inputs["drafts"].cpu(), accepted.tolist(), strict=True):
+            assert row[:count].tolist() == drafts[:count].tolist()
+            assert row[count] > 0  # token 0 is impossible
+            assert (row[count + 1 :] == -1).all()
+            assert count == 4 or row[count] != drafts[count]  # a rejected draft has q < p, so no residual
+        assert {0, 4} <= set(accepted.tolist())
+
+    def test_impossible_tokens_never_come_out(self, device: str) -> None:
+        """Uniforms at both ends of their range, where `≤` and rounded sums would let them."""
+        draft = torch.tensor([[[0.5, 0.5, 0.0]]], dtype=torch.float32, device=device)
+        target = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]], dtype=torch.float32, device=device)
+        for first, last in itertools.product([0.0, 1.0 - 2**-24], repeat=2):
+            uniforms = torch.tensor([[first, last]], dtype=torch.float32, device=device)
+            drafts = torch.ones((1, 1), dtype=torch.int64, device=device)
+            tokens, accepted = verify_blocks(draft=draft, target=target, drafts=drafts, uniforms=uniforms)
+            assert tokens.tolist() == [[0, -1]]
+            assert accepted.tolist() == [0]
+
+    def test_equal_laws_up_to_rounding_leave_a_token(self) -> None:
+        """q is p less its last bit everywhere and the uniform is next to 1: rejected by rounding, nothing in the residual."""
+        draft = torch.full((1, 1, 2), 0.5, dtype=torch.float64)
+        below = torch.nextafter(draft, torch.zeros_like(draft))
+        uniforms = torch.tensor([[1.0 - 2**-53, 0.25]], dtype=torch.float64)
+        tokens, accepted = verify_blocks(
+            draft=draft,
+            target=torch.cat([below, draft], dim=1),
+            drafts=torch.zeros((1, 1), dtype=torch.int64),
+            uniforms=uniforms,
+        )
+        assert tokens.tolist() == [[0, -1]]
+        assert accepted.tolist() == [0]
+
+    def test_shapes_that_do_not_fit_are_refused(self) -> None:
+        inputs = random_blocks(2, 2, 3, "cpu")
+        with pytest.raises(AnalysisError, match="γ\\+1"):
+            verify_blocks(**{**inputs, "target": inputs["target"][:, :2]})
+        with pytest.raises(AnalysisError, match="drafts"):
+            verify_blocks(**{**inputs, "drafts": inputs["drafts"][:, 0]})
+
+
+class TestEngineTemplates:
+    """The templates on kernels whose answer is known: a right one of each kind, and a wrong one."""
+
+    PROBLEM = otm.Problem(draft=[0.5, 0.3, 0.2, 0.0], target=[0.2, 0.3, 0.4, 0.1], law=otm.IID(1))
+
+    @staticmethod
+    def kernel(p: torch.Tensor, x: torch.Tensor, q: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        uniforms = torch.rand((len(p), x.shape[1] + 1), generator=generator, device=p.device)
+        return verify_blocks(draft=p, target=q, drafts=x, uniforms=uniforms)[0]
+
+    @pytest.mark.parametrize("of_logits", [False, True])
+    def test_a_right_kernel_passes_with_the_optimum(self, of_logits: bool, device: str) -> None:
+        """Σ min(p, q) = .7 must lie in the 95 % interval (wrong once in twenty seeds; this one is fixed)."""
+        if of_logits:
+            candidate = from_logit_kernel(
+                lambda p, x, q, g: self.kernel(p.softmax(-1), x, q.softmax(-1), g), name="logits", device=device
+            )
+        else:
+            candidate = from_probability_kernel(self.kernel, name="probabilities", device=device)
+        audit = audit_sampled(candidate, self.PROBLEM, rng=np.random.default_rng(0))
+        assert audit.verdict == "no difference found"
+        assert audit.rule is not None
+        assert audit.rule.low <= 0.7 <= audit.rule.high
+
+    def test_a_kernel_without_top_p_is_found(self) -> None:
+        """The problem's target is truncated, the kernel's logits are not: an impossible token settles it."""
+
+        def untruncated(p: Any, x: Any, q: Any, generator: Any) -> Any:
+            return self.kernel(p.softmax(-1), x, q.clamp_min(-3.0).softmax(-1), generator)
+
+        audit = audit_sampled(from_logit_kernel(untruncated, name="m"), self.PROBLEM, rng=np.random.default_rng(0))
+        assert audit.verdict == "no difference found"  # nothing is truncated here
+        problem = otm.Problem(draft=[0.5, 0.3, 0.2, 0.0], target=[0.25, 0.25, 0.5, 0.0], law=otm.IID(1))
+        audit = audit_sampled(from_logit_kernel(untruncated, name="m"), problem, rng=np.random.default_rng(0))
+        assert audit.verdict == "not lossless"
+        assert audit.samples <= 1000
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return load_pair(device="cpu")
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Transformers 5 logs and warns about how its own assisted decoding calls `generate`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def accept_everything(ids: Any, candidate_logits: Any, length: int, logits: Any, **_: Any) -> Any:
+    last = torch.multinomial(logits[:, -1].softmax(-1), 1)
+    return torch.cat([ids[:, -length:], last], dim=-1), torch.tensor(length)
+
+
+class TestTransformersFunction:
+    """`_speculative_sampling` of the installed version."""
+
+    def test_lossless_in_sequence_mode(self) -> None:
+        """Probed: exact if no cell of uniforms is narrower than 1/64; the laws' thresholds are multiples of 1/12."""
+        models = markov_models(1)
+        audit = audit_sequence(assisted.TRANSFORMERS, draft=models.draft, target=models.target, num_drafts=models.num_drafts)
+        assert (audit.verdict, audit.method) == ("lossless", "probed")
+        assert audit.total_variation < 1e-14
+
+    def test_agrees_with_ours_draw_by_draw(self) -> None:
+        """On 300 blocks of three drafts: the same tokens from the same uniforms."""
+        rng = np.random.default_rng(5)
+        for _ in range(300):
+            p, q = rng.dirichlet(np.ones(4), size=3), rng.dirichlet(np.ones(4), size=4)
+            drafts = np.asarray([rng.choice(4, p=row) for row in p])
+            uniforms = rng.random(4)
+            tokens, matches = assisted.on_uniforms(p, q, drafts, uniforms)
+            rows = [torch.from_numpy(value)[None] for value in (p, q, drafts, uniforms)]
+            ours, accepted = verify_blocks(draft=rows[0], target=rows[1], drafts=rows[2], uniforms=rows[3])
+            assert tokens == ours[0, : len(tokens)].tolist()
+            assert (matches, len(tokens)) == (int(accepted), matches + 1)
+
+    def test_no_difference_on_its_own_randomness(self) -> None:
+        """Float32, torch's generator: a total variation of .08 on three tokens is found with probability 1 − 1e-3."""
+
+        def first(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+            return assisted.on_own_randomness(p[None], np.stack([q, q]), drafts, uniforms)[0][0]
+
+        torch.manual_seed(0)
+        problem = otm.Problem(draft=[0.2, 0.5, 0.3], target=[0.55, 0.4, 0.05], law=otm.IID(1))
+        audit = audit_sampled(first, problem, rng=np.random.default_rng(0), detect=0.08)
+        assert audit.verdict == "no difference found"
+        assert audit.detect <= 0.0801
+
+    def test_a_uniform_of_zero_accepts_an_impossible_token(self) -> None:
+        """It compares with ≤: a draft of target probability 0 is kept where `torch.rand` returns exactly 0, once in 2^24 draws.
+
+        The only deviation found: at most 6e-8 per drafted token, and only for drafts that the target excludes.
+        """
+        p, q = np.asarray([[0.5, 0.5]]), np.asarray([[1.0, 0.0], [1.0, 0.0]])
+        assert assisted.on_uniforms(p, q, np.asarray([1]), np.asarray([0.0, 0.5])) == ([1, 0], 1)
+        assert assisted.on_uniforms(p, q, np.asarray([1]), np.asarray([2**-24, 0.5])) == ([0], 0)
+
+    def test_a_residual_of_zero_raises(self) -> None:
+        """In float32 p ≤ q can hold for every token; a rejection by the last bits then divides 0 by 0 and NaN cannot be sampled.
+
+        Eight equal logits, one lower by 3 · 2^-24 under the target: the sum still rounds to 8, so q is 1/8 and p is 1/8 but once.
+        Such a draft is rejected with probability 1e-7: a crash once in millions of tokens where the models (nearly) agree.
+        """
+        equal = torch.zeros((1, 1, 8))
+        lower = torch.cat([torch.zeros(7), torch.tensor([-3 * 2.0**-24])]).reshape(1, 1, 8)
+        p, q = lower.softmax(-1), equal.softmax(-1)
+        assert bool((p <= q).all())
+        assert float(p[0, 0, 7]) < (1 - 2**-24) / 8
+        uniform = torch.tensor([1 - 2**-24])
+        with assisted.Replay(uniform), pytest.raises(RuntimeError, match="nan"):
+            assisted.sampling_function()(torch.tensor([[7]]), equal, 1, torch.cat([lower, lower], dim=1))
+        ours, accepted = verify_blocks(
+            draft=q, target=torch.cat([p, p], dim=1), drafts=torch.tensor([[7]]), uniforms=torch.tensor([[float(uniform), 0.5]])
+        )
+        assert int(accepted) == 0
+        assert ours.tolist() == [[4, -1]]
+
+    @pytest.mark.long
+    def test_lossless_in_sequence_mode_on_two_drafts(self) -> None:
+        models = markov_models(2)
+        audit = audit_sequence(assisted.TRANSFORMERS, draft=models.draft, target=models.target, num_drafts=2)
+        assert audit.verdict == "lossless"
+
+
+@pytest.mark.usefixtures("quiet")
+class TestTransformersGenerate:
+    """A complete `generate(assistant_model=…, do_sample=True)` on the shipped pair."""
+
+    def test_exact_law_is_the_product_of_conditionals(self, pair: Pair) -> None:
+        prompt = pair.encode("Return the largest")
+        numbers, law = assisted.exact_law(pair, prompt, num_tokens=2, temperature=0.8, top_k=3)
+        assert len(numbers) == 9
+        assert law.sum() == pytest.approx(1.0, abs=1e-12)
+        logits = pair.side_logits(1, prompt)
+        first = assisted.processed(logits, temperature=0.8, top_k=3)
+        token = int(first.argmax())
+        assert sum(law[i] for block, i in numbers.items() if block[0] == token) == pytest.approx(first[token], abs=1e-6)
+        with pytest.raises(AnalysisError, match="enumerated up to"):
+            assisted.exact_law(pair, prompt, num_tokens=6, temperature=1.0, top_k=5)
+
+    def test_no_difference_in_the_first_tokens(self, pair: Pair) -> None:
+        """Few samples: finds gross faults only (the long test finds total variation .15)."""
+        torch.manual_seed(0)
+        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=30, num_tokens=3, top_k=3)
+        assert audit.verdict == "no difference found"
+        assert audit.cells == 28
+
+    def test_no_difference_over_whole_texts(self, pair: Pair) -> None:
+        torch.manual_seed(1)
+        prompts = [pair.encode(text) for text in ("Return the largest", "The default is")]
+        audit = assisted.audit_texts(pair, prompts, num_tokens=40)
+        assert audit.verdict == "no difference found"
+        assert audit.records == 80
+
+    def test_both_audits_find_a_generate_that_accepts_everything(self, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Power of the two tests above, at their sample sizes: top-k makes many of the draft's tokens impossible for the target."""
+        monkeypatch.setattr(utils, "_speculative_sampling", accept_everything)
+        torch.manual_seed(2)
+        prompt = pair.encode("Return the largest")
+        assert assisted.audit_first_tokens(pair, prompt, samples=30, num_tokens=3, top_k=3).verdict == "not lossless"
+        assert assisted.audit_texts(pair, [prompt, prompt], num_tokens=40).verdict == "not lossless"
+
+    @pytest.mark.long
+    def test_no_difference_in_many_samples(self, pair: Pair) -> None:
+        torch.manual_seed(3)
+        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=3000, num_tokens=3, top_k=3)
+        assert audit.verdict == "no difference found"
+        assert audit.detect <= 0.15
+        prompts = [pair.encode(text) for text in ("Return the largest", "The default is", "Raises an error if") * 20]
+        assert assisted.audit_texts(pair, prompts, num_tokens=64).verdict == "no difference found"

@@ -1,0 +1,158 @@
+"""The command line end to end on the shipped pair, and every way it can be asked for something impossible."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from analysis import __main__ as command
+from analysis.models.pair import SHIPPED_PAIR, load_pair
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["analysis", *arguments])
+    try:
+        return command.main()
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+
+
+def test_compare_prints_a_table_and_writes_a_plot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "plot.png"
+    arguments = (
+        "compare",
+        "--prompt",
+        "Return the number of",
+        "--samples",
+        "500",
+        "--k",
+        "1,2",
+        "--plot",
+        str(plot),
+        "--device",
+        "cpu",
+    )
+    assert run(monkeypatch, *arguments) == 0
+    printed = capsys.readouterr().out
+    assert "V = 4096" in printed
+    lines = [line for line in printed.splitlines() if "KSeq" in line and "IID(k=2)" in line]
+    assert len(lines) == 1
+    exact, optimum, gap = (float(cell) for cell in lines[0].split()[3:6])
+    assert 0 < exact < optimum < 1
+    assert abs(optimum - exact - gap) < 2e-6
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--prompt", ""), "at least one token"),
+        (("--prompt", "   "), "at least one token"),
+        (("--prompt", "x", "--target", "no/such-model-here"), "could not be loaded"),
+        (("--prompt", "x", "--device", "tpu9"), "device"),
+        (("--prompt", "x", "--k", "one"), "separated by commas"),
+        (("--prompt", "x", "--k", "0"), "k starts at 1; got 0."),
+        (("--prompt", "x", "--plot", "no-such-folder/plot.png"), "existing folder"),
+        (("--prompt", "x", "--plot", "plot.xyz"), ".svg"),
+        (("--prompt", "x", "--top-p", "2"), "top_p"),
+    ],
+)
+def test_impossible_requests_end_in_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    plot = () if "--plot" in arguments else ("--plot", str(tmp_path / "p.png"))
+    assert run(monkeypatch, "compare", *arguments, *plot) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_cuda_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "compare", "--prompt", "x", "--device", "cuda") == 2
+    assert "--device cpu" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_compare_runs_on_cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "compare", "--prompt", "Return", "--device", "cuda", "--plot", str(tmp_path / "p.png")) == 0
+    assert "cuda" in capsys.readouterr().out
+
+
+@pytest.fixture
+def copied_draft(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "draft"))
+
+
+def test_differing_tokenizers_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], copied_draft: Path
+) -> None:
+    path = copied_draft / "tokenizer.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    vocabulary = record["model"]["vocab"]
+    first, second = list(vocabulary)[1000:1002]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    path.write_text(json.dumps(record), encoding="utf-8")
+    assert run(monkeypatch, "compare", "--prompt", "x", "--draft", str(copied_draft)) == 2
+    error = capsys.readouterr().err
+    assert "share one tokenizer" in error
+    assert "2 differ" in error
+
+
+def test_pickled_weights_are_not_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], copied_draft: Path
+) -> None:
+    weights = copied_draft / "model.safetensors"
+    torch.save(load_file(weights), copied_draft / "pytorch_model.bin")
+    weights.unlink()
+    assert run(monkeypatch, "compare", "--prompt", "x", "--draft", str(copied_draft)) == 2
+    assert "safetensors" in capsys.readouterr().err
+
+
+def test_remote_code_is_refused_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], copied_draft: Path, tmp_path: Path
+) -> None:
+    """A configuration that points to its own Python file must not run it."""
+    witness = tmp_path / "executed"
+    (copied_draft / "modeling_evil.py").write_text(f"open({str(witness)!r}, 'w').close()\n", encoding="utf-8")
+    config = json.loads((copied_draft / "config.json").read_text(encoding="utf-8"))
+    config["model_type"] = "evil"
+    config["auto_map"] = {"AutoConfig": "modeling_evil.EvilConfig", "AutoModelForCausalLM": "modeling_evil.Evil"}
+    (copied_draft / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert run(monkeypatch, "compare", "--prompt", "x", "--draft", str(copied_draft)) == 2
+    assert "--trust-remote-code" in capsys.readouterr().err
+    assert not witness.exists()
+
+
+def test_padding_rows_are_cut_and_noted(copied_draft: Path) -> None:
+    """Output layers padded to a round size are common: rows beyond the other model's are cut before the softmax."""
+    tensors = load_file(copied_draft / "model.safetensors")
+    name = "model.embed_tokens.weight"
+    tensors[name] = torch.cat([tensors[name], torch.full((64, tensors[name].shape[1]), 9.0, dtype=torch.float16)])
+    save_file(tensors, copied_draft / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((copied_draft / "config.json").read_text(encoding="utf-8"))
+    config["vocab_size"] = 4160
+    (copied_draft / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    padded, plain = load_pair(draft=str(copied_draft), device="cpu"), load_pair(device="cpu")
+    assert padded.num_tokens == 4096
+    assert "4096..4159" in padded.notes[0]
+    context = padded.encode("Return the")
+    torch.testing.assert_close(padded.next_logits(context)[0], plain.next_logits(context)[0])
+
+
+@pytest.mark.parametrize("k", ["1", "2"])
+def test_any_list_of_k_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, k: str) -> None:
+    """Maximal() takes k = 1 only and SpecHub() k = 2 only; neither may spoil a table without it."""
+    arguments = ("--prompt", "Return", "--k", k, "--samples", "0", "--plot", str(tmp_path / "p.svg"), "--device", "cpu")
+    assert run(monkeypatch, "compare", *arguments) == 0

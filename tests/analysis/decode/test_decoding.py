@@ -1,0 +1,248 @@
+"""Decoding runs: results survive kills and torn lines, equal an uninterrupted run, and refuse what does not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import otm
+from analysis import __main__ as command
+from analysis.decode.decoder_text import decoder_from_text
+from analysis.decode.decoding import Record, ResultsFile, Task, efficiency, prompt_name, read_results, run_tasks
+from analysis.errors import AnalysisError
+from analysis.papers.experiments import batch_acceptance, vertex_acceptance
+from otm.sequence import DraftSelection, Ersd, Gsd, PrefixTree, SpeculativeSampling, TreeVerification, markov_pair
+from otm.trees import TreeShape, tree_to_json
+
+ROOT = Path(__file__).resolve().parents[3]
+DECODERS = {"SpeculativeSampling(3)": SpeculativeSampling(3), "Gsd(batch(2))": Gsd(TreeShape.batch(2))}
+PROMPTS = {prompt_name(tokens): tokens for tokens in ([0], [1, 2], [2, 2])}
+TASKS = [Task(name, prompt, seed) for prompt in PROMPTS for seed in (0, 1) for name in DECODERS]
+
+
+def decode(path: Path, tasks: list[Task] = TASKS, **changes: object) -> list[Record]:
+    draft, target = markov_pair(4, similarity=0.5, rng=np.random.default_rng(3))
+    results = ResultsFile(path, settings={"num_tokens": 12}, provenance={})
+    options = {"draft": draft, "target": target, "num_tokens": 12, "eos": None} | changes
+    run_tasks(tasks, decoders=DECODERS, prompts=PROMPTS, results=results, **options)  # type: ignore[arg-type]
+    return read_results(path)[1]
+
+
+def values(records: list[Record]) -> list[tuple[object, ...]]:
+    """All that is determined by the task: everything but the time it took."""
+    return [(r.task, r.tokens, r.lengths, r.accepted, r.vertices, r.drafted, r.ended) for r in records]
+
+
+def test_a_run_stopped_anywhere_goes_on_to_the_same_records(tmp_path: Path) -> None:
+    whole = decode(tmp_path / "whole.jsonl")
+    assert len(whole) == len(TASKS)
+    data = (tmp_path / "whole.jsonl").read_bytes()
+    header = data.index(b"\n") + 1
+    rng = np.random.default_rng(0)
+    for cut in [header, len(data) - 1, *rng.integers(header, len(data), size=12).tolist()]:
+        torn = tmp_path / "torn.jsonl"
+        torn.write_bytes(data[:cut])  # what a kill leaves: whole lines and part of one
+        assert values(decode(torn)) == values(whole)
+
+
+def test_a_record_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
+    whole = {record.task: record.tokens for record in decode(tmp_path / "whole.jsonl")}
+    for task in TASKS[::3]:
+        (alone,) = decode(tmp_path / f"{TASKS.index(task)}.jsonl", [task])
+        assert alone.tokens == whole[task]
+
+
+def test_records_add_up(tmp_path: Path) -> None:
+    for record in decode(tmp_path / "results.jsonl"):
+        assert len(record.tokens) == 12 <= sum(record.lengths) < 12 + 4
+        assert all(n == a + 1 for n, a in zip(record.lengths, record.accepted, strict=True))
+        assert all((v > 0) == (a > 0) for v, a in zip(record.vertices, record.accepted, strict=True))
+
+
+def test_a_failing_model_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    draft, target = markov_pair(4, similarity=0.5, rng=np.random.default_rng(3))
+
+    class Failing:
+        calls = 0
+        num_tokens = 4
+
+        def next(self, context: object) -> object:
+            raise NotImplementedError
+
+        def next_batch(self, contexts: list[tuple[int, ...]]) -> np.ndarray:
+            self.calls += 1
+            return target.next_batch(contexts) * (np.nan if self.calls > 25 else 1.0)
+
+    with pytest.raises(AnalysisError, match="NaN or infinite") as caught:
+        decode(path, target=Failing())
+    kept = read_results(path)[1]
+    assert 0 < len(kept) < len(TASKS)
+    assert f"{len(kept)} records are safe" in str(caught.value)
+    assert values(decode(path)) == values(decode(tmp_path / "whole.jsonl"))
+    assert draft.num_tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"format": "other"}\n', "not a results file"),
+        (b"\x00\xff\xfe garbage without an end", "not a results file"),
+        (
+            b'{"format": "otm-decode", "version": 1, "settings": {"num_tokens": 13}, "provenance": {}}\n',
+            "num_tokens = 13 where 12",
+        ),
+        (b'{"format": "otm-decode", "version": 1, "settings": {"num_tokens": 12}}\n{"decoder": 3}\n', "not a results file"),
+    ],
+)
+def test_other_files_are_refused_and_kept(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(AnalysisError, match=message):
+        decode(path)
+    assert path.read_bytes() == content
+
+
+def test_results_need_a_folder_that_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AnalysisError, match="can be written"):
+        decode(tmp_path / "file" / "results.jsonl")
+
+
+def record(decoder: str, prompt: int, lengths: tuple[int, ...], vertices: tuple[int, ...] | None = None) -> Record:
+    task = Task(decoder, prompt_name([prompt]), 0)
+    return Record(task, (), lengths, tuple(n - 1 for n in lengths), vertices or (0,) * len(lengths), 1, False, 0.5)
+
+
+def test_efficiency_weights_calls_and_clusters_by_prompt() -> None:
+    found = efficiency([record("a", 0, (1, 3)), record("a", 1, (2,)), record("b", 0, (9,))], decoder="a")
+    assert (found.mean, found.num_calls, found.num_texts) == (2.0, 3, 2)
+    assert found.low == found.high == 2.0  # both prompts have the same ratio
+    assert found.tokens_per_second == 6.0
+    spread = efficiency([record("a", i, (1 + i % 2,)) for i in range(40)], decoder="a")
+    # 40 prompts, half at 1 and half at 2: the one-sample t interval, 1.5 ± 2.0227 · 0.5/√39; t quantile at 39 degrees of freedom.
+    assert spread.low == pytest.approx(1.5 - 2.0227 * 0.5 / 39**0.5, abs=1e-4)
+    assert spread.high == pytest.approx(1.5 + 2.0227 * 0.5 / 39**0.5, abs=1e-4)
+    alone = efficiency([record("a", 0, (1, 3))], decoder="a")
+    assert (alone.mean, alone.low, alone.high) == (2.0, None, None)
+    with pytest.raises(AnalysisError, match="no record of c"):
+        efficiency([], decoder="c")
+
+
+def test_measured_acceptance_of_vertices() -> None:
+    shape = TreeShape([0, 0, 1])  # two first tokens, one more after the first
+    runs = [record("a", 0, (3, 1, 2, 2), vertices=(3, 0, 2, 1))]
+    np.testing.assert_allclose(vertex_acceptance(runs, shape), [1, 0.5, 0.25, 0.25])
+    batch = [record("b", 0, (2, 1, 2, 2), vertices=(1, 0, 2, 1))]
+    np.testing.assert_allclose(batch_acceptance(batch, "b", 2), [0.5, 0.25])
+
+
+@pytest.mark.parametrize(
+    ("text", "decoder"),
+    [
+        ("SpeculativeSampling(4)", SpeculativeSampling(4)),
+        (" SpeculativeSampling(length=4, verifier=Mentored(0.1)) ", SpeculativeSampling(4, otm.Mentored(0.1))),
+        ("DraftSelection(2, 3, RecursiveRejection())", DraftSelection(2, 3, otm.RecursiveRejection())),
+        ("PrefixTree((2, 1))", PrefixTree((2, 1))),
+        ("Gsd(specinfer(5))", Gsd(TreeShape.specinfer(5))),
+        ("Gsd(TreeShape.chain(4))", Gsd(TreeShape.chain(4))),
+        ("Ersd(parents([0, 0, 1]))", Ersd(TreeShape([0, 0, 1]))),
+        ("TreeVerification(batch(3), IID(1), Optimal())", TreeVerification(TreeShape.batch(3), otm.IID(1), otm.Optimal())),
+    ],
+)
+def test_decoders_as_text(text: str, decoder: otm.sequence.Decoder) -> None:  # type: ignore[name-defined]
+    assert decoder_from_text(text) == decoder
+
+
+def test_trees_come_from_files_in_the_folder(tmp_path: Path) -> None:
+    shape = TreeShape([0, 0, 1, 3])
+    (tmp_path / "tree.json").write_text(tree_to_json(shape=shape), encoding="utf-8")
+    (tmp_path / "vector.json").write_text(tree_to_json(acceptance=[0.5, 0.25]), encoding="utf-8")
+    assert decoder_from_text("Gsd(tree('tree.json'))", folder=tmp_path) == Gsd(shape)
+    for name, message in (("vector.json", "holds no tree"), ("none.json", "is no file")):
+        with pytest.raises(AnalysisError, match=message):
+            decoder_from_text(f"Gsd(tree('{name}'))", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "names no decoder"),
+        ("SpeculativeSampling", "neither a literal nor a call"),
+        ("KSeq()", "is a KSeq, not a decoder"),
+        ("SpeculativeSampling(0)", "at least 1"),
+        ("DraftSelection(0, 4)", "at least 1"),
+        ("Gsd(parents([]))", "at least one drafted token"),
+        ("Gsd(chain(2), **{})", r"\*\* is not allowed"),
+        ("__import__('os').system('true')", "neither a literal nor a call"),
+        ("eval('1')", "'eval' is unknown"),
+        ("DraftSelction(4, 8)", "did you mean DraftSelection"),
+        ("DraftSelection(4)", "missing a required argument: 'length'"),
+        ("Gsd(8)", r"Write TreeShape.chain\(8\)"),
+        ("Gsd(chain(8)", "never closed"),
+        ("Gsd.__init__(1)", "neither a literal nor a call"),
+        ("Gsd(tree('../../etc/passwd'))", "outside"),
+        ("Gsd(tree('/etc/passwd'))", "outside"),
+        ("Gsd(" * 3000 + ")" * 3000, "names no decoder"),
+        ("SpeculativeSampling(2, Race(), 3)", "names no decoder"),
+        ("Gsd([chain(2) for x in (1,)])", "neither a literal nor a call"),
+    ],
+)
+def test_texts_that_name_no_decoder(text: str, message: str) -> None:
+    with pytest.raises(AnalysisError, match=message):
+        decoder_from_text(text)
+
+
+def command_line(path: Path, out: Path) -> list[str]:
+    chosen = ["--decoder", "DraftSelection(2, 3)", "--decoder", "Ersd(batch(2))"]
+    sizes = ["--num-tokens", "16", "--seeds", "0", "--device", "cpu"]
+    return ["decode", "--prompts", str(path), "--out", str(out), *chosen, *sizes]
+
+
+def test_decode_killed_and_resumed_equals_an_uninterrupted_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("Returns the value of\nIf True, the result is\nThe default\n", encoding="utf-8")
+    arguments = command_line(prompts, tmp_path / "killed.jsonl")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = subprocess.Popen(
+        [sys.executable, "-m", "analysis", *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    path = tmp_path / "killed.jsonl"
+    deadline = time.monotonic() + 120
+    while not (path.exists() and path.read_bytes().count(b"\n") >= 3) and time.monotonic() < deadline and run.poll() is None:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    before = len(read_results(path)[1])
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for name in ("killed", "whole"):
+            monkeypatch.setattr("sys.argv", ["analysis", *command_line(prompts, tmp_path / f"{name}.jsonl")])
+            with pytest.raises(SystemExit, match="0"):
+                command.main()
+    finally:
+        torch.set_num_threads(threads)
+    printed = capsys.readouterr().out
+    assert printed.count("tokens/call") >= 2
+    resumed, whole = (read_results(tmp_path / f"{name}.jsonl")[1] for name in ("killed", "whole"))
+    assert 2 <= before <= len(whole) == 6
+    assert {r.task: r.tokens for r in resumed} == {r.task: r.tokens for r in whole}
+    header = json.loads((tmp_path / "whole.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert header["settings"]["weights"]["draft"] != header["settings"]["weights"]["target"]

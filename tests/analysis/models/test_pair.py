@@ -1,0 +1,121 @@
+"""The shipped pair: loads like any other model, differs as promised, and gives the captured distributions."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import otm
+from analysis.models.pair import SHIPPED_PAIR, Pair, load_pair
+from analysis.papers import captures
+from figures import figure4, figure5
+
+RECORD = json.loads((SHIPPED_PAIR / "training.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return load_pair(device="cpu")
+
+
+@pytest.mark.parametrize("name", ["draft", "draft_small", "target"])
+def test_loads_like_any_other_model(name: str) -> None:
+    model = AutoModelForCausalLM.from_pretrained(SHIPPED_PAIR / name, use_safetensors=True)
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED_PAIR / name)
+    assert model.config.model_type == "llama"
+    assert len(tokenizer) == model.config.vocab_size == 4096
+    text = "Return the largest value.\n\n    naïve → 数"
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+def test_weights_are_small_float16_safetensors() -> None:
+    files = list(SHIPPED_PAIR.rglob("model.safetensors"))
+    assert len(files) == 3
+    assert sum(path.stat().st_size for path in files) < 12e6
+    assert not list(SHIPPED_PAIR.rglob("*.bin"))
+    assert json.loads((SHIPPED_PAIR / "target" / "config.json").read_text())["dtype"] == "float16"
+
+
+def test_target_is_clearly_better_and_acceptance_is_in_range() -> None:
+    held_out = RECORD["held_out"]
+    assert held_out["target"]["bits_per_byte"] < 0.9 * held_out["draft"]["bits_per_byte"]
+    assert 0.5 <= RECORD["acceptance"]["optimum"][0] <= 0.85
+
+
+def test_recorded_figures_agree_with_a_fresh_look_at_held_out_text(pair: Pair) -> None:
+    """On the shipped 60,000 characters the pair does what training.json says of the whole held-out side.
+
+    The sample takes the *starts* of documents, where contexts are short, so it may only be compared coarsely: 15 %.
+    """
+    text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")
+    tokens = np.asarray(pair.tokenizer(text)["input_ids"], dtype=np.int64)
+    rows = torch.from_numpy(tokens[: 256 * (len(tokens) // 256)].reshape(-1, 256))
+    assert len(rows) >= 40
+    losses, accepted = [], []
+    for row in rows[:40]:
+        logits = pair.logits(row[None, :-1])
+        losses.append([float(torch.nn.functional.cross_entropy(z[0], row[1:])) for z in logits])
+        draft, target = (torch.softmax(z[0].double(), dim=-1) for z in logits)
+        problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
+        accepted.append(float(otm.acceptance(otm.Maximal(), problem).mean()))
+    draft_loss, target_loss = np.mean(losses, axis=0)
+    assert target_loss < draft_loss
+    for measured, name in ((draft_loss, "draft"), (target_loss, "target")):
+        assert math.isclose(measured, RECORD["held_out"][name]["nats_per_token"], rel_tol=0.15)
+    assert 0.5 <= np.mean(accepted) <= 0.85
+    assert math.isclose(float(np.mean(accepted)), RECORD["acceptance"]["optimum"][0], rel_tol=0.1)
+
+
+def test_the_smaller_draft_is_worse_and_as_stated() -> None:
+    small = load_pair(draft=str(SHIPPED_PAIR / "draft_small"), device="cpu")
+    text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")
+    tokens = np.asarray(small.tokenizer(text)["input_ids"], dtype=np.int64)[: 40 * 128].reshape(40, 128)
+    rows = torch.tensor(tokens.tolist())
+    with torch.inference_mode():
+        logits = small.draft(rows[:, :-1]).logits.float()
+    loss = float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()))
+    stated = json.loads((SHIPPED_PAIR / "draft_small" / "training.json").read_text(encoding="utf-8"))["held_out"]
+    assert math.isclose(loss, stated["nats_per_token"], rel_tol=0.15)  # a sample of document starts, as above
+    assert loss > RECORD["held_out"]["draft"]["nats_per_token"]
+    assert "4.624" in (SHIPPED_PAIR / "README.md").read_text(encoding="utf-8")
+
+
+def test_model_card_states_data_licences_and_figures() -> None:
+    card = (SHIPPED_PAIR / "README.md").read_text(encoding="utf-8")
+    for wanted in ("licence", "held-out bits per byte", "| torch |", "| numpy |", "| python |", "SHA-256"):
+        assert wanted in card
+    assert f"{RECORD['held_out']['target']['bits_per_byte']:.3f}" in card
+    assert RECORD["versions"]["torch"].startswith("2.13.0")
+
+
+# Logits are float32: a processor that sums in another order moves them by about 1e-5, probabilities by as much relatively.
+FLOAT32 = 1e-3
+
+
+def test_shipped_pair_reproduces_figure5(pair: Pair) -> None:
+    fresh, committed = captures.capture_figure5(pair, {}), figure5.capture()
+    assert fresh["prompt"] == committed["prompt"]
+    by_id = [dict(zip(c["token_ids"], zip(c["draft"], c["target"], strict=True), strict=True)) for c in (fresh, committed)]
+    assert by_id[0].keys() == by_id[1].keys()
+    for token, masses in by_id[0].items():
+        np.testing.assert_allclose(masses, by_id[1][token], rtol=FLOAT32)
+    digests = {name: captures.digest(SHIPPED_PAIR / name / "model.safetensors") for name in ("draft", "target")}
+    assert committed["manifest"]["models"] == digests
+
+
+def test_shipped_pair_reproduces_figure4(pair: Pair) -> None:
+    record = figure4.capture()
+    assert pair.encode(record["prompt"]) == record["context"]
+    for side, name in enumerate(("draft", "target")):
+        for row in record[name]:
+            mass = otm.from_logits(pair.side_logits(side, row["context"]).double(), top_k=captures.FIGURE4_TOP_K).numpy()
+            np.testing.assert_allclose(mass[row["tokens"]], row["mass"], rtol=FLOAT32)
+    assert record["seed"] >= 0
+
+
+def test_held_out_text_was_not_committed_with_odd_bytes() -> None:
+    assert "\0" not in (Path(SHIPPED_PAIR) / "held_out.txt").read_text(encoding="utf-8")

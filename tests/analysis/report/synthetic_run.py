@@ -1,0 +1,241 @@
+"""Runs in the layout that `measure` writes, made from random pairs of distributions: what a report needs, without any model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import otm
+from analysis.decode.decoding import prompt_name
+
+V = 12
+HOSTILE = (
+    "<i>&lt;</i></script><script>document.title='owned'</script><!--\u2028\u2029"
+    "<img src=x onerror=\"document.title='owned'\">&lt;b&gt;\u202e|`*"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheme:
+    """One column of the run: its entry of the manifest and how it is computed from batched `(n, V)` distributions."""
+
+    stem: str
+    name: str
+    law: str
+    k: int
+    values: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    optimum: str | None = None
+    lossless: bool = True
+    definition: str = "membership"
+
+
+def _exact(verifier: Any, law: Any) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return lambda draft, target: np.asarray(otm.acceptance(verifier, otm.Problem(draft=draft, target=target, law=law)))
+
+
+def _optimum(law: Any) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return lambda draft, target: np.asarray(otm.optimal_acceptance(otm.Problem(draft=draft, target=target, law=law)))
+
+
+def schemes(ks: tuple[int, ...]) -> list[Scheme]:
+    """Every kind of column: optima, verifiers of several laws, one that exists for k = 1 only, a lossy one, a bound."""
+    found: list[Scheme] = []
+    for k in ks:
+        best, top = f"optimum_iid_k{k}", f"greedy_optimal_greedy_k{k}"
+        iid = otm.IID(k)
+        found += [
+            Scheme(best, "Optimum", "IID", k, _optimum(iid), best),
+            Scheme(f"kseq_iid_k{k}", "K-SEQ", "IID", k, _exact(otm.KSeq(), iid), best),
+            Scheme(
+                f"recursive_rejection_iid_k{k}", "Recursive rejection", "IID", k, _exact(otm.RecursiveRejection(), iid), best
+            ),
+            Scheme(f"naive_iid_k{k}", "Naive", "IID", k, _exact(otm.Naive(), iid), best),
+            Scheme(top, "Greedy optimal", "Greedy", k, _exact(otm.GreedyOptimal(), otm.Greedy(k)), top),
+        ]
+    race = otm.IID(1)
+    found.append(
+        Scheme("race_iid_k1", "Race", "IID", 1, _exact(otm.Race(), race), f"optimum_iid_k{ks[0]}" if ks[0] == 1 else None)
+    )
+    found.append(Scheme("lenience_iid_k1", "Lenience", "IID", 1, _exact(otm.Lenience(0.5), race), None, False))
+
+    def bound(draft: np.ndarray, target: np.ndarray) -> np.ndarray:
+        return np.asarray(otm.bounds.poisson_matching_lower(otm.Problem(draft=draft, target=target, law=race)))
+
+    found.append(Scheme("poisson_matching_lower_iid_k1", "Poisson matching", "IID", 1, bound, None, True, "bound"))
+    return found
+
+
+STATISTICS = [
+    ("draft_entropy", "Draft entropy", "nats"),
+    ("target_entropy", "Target entropy", "nats"),
+    ("tv", "Total variation", ""),
+    ("kl_target_draft", "KL(target ‖ draft)", "nats"),
+]
+
+
+def write_run(
+    folder: Path,
+    *,
+    prompts: int = 12,
+    positions: int = 20,
+    ks: tuple[int, ...] = (1, 2, 4),
+    temperatures: tuple[float, ...] = (0.7, 1.0),
+    top_ps: tuple[float, ...] = (1.0,),
+    draft_temperatures: tuple[float, ...] | None = None,
+    prompts_per_shard: int = 4,
+    shards: int | None = None,
+    width: float | None = None,
+    name: str = "prompt",
+    seed: int = 0,
+) -> Path:
+    """Write a run; prompts differ in how well the draft fits, so that positions of one prompt resemble each other.
+
+    Args:
+        draft_temperatures: also vary the draft's own temperature.
+        shards: how many shards are finished; all of them unless given.
+        width: write intervals of at most this width instead of values.
+        name: goes into every name that a run carries.
+    """
+    columns = schemes(ks)
+    planned = -(-prompts // prompts_per_shard)
+    (folder / "shards").mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(_manifest(columns, name, planned, width)), encoding="utf-8")
+    pq.write_table(
+        pa.table(
+            {
+                "prompt": np.arange(prompts),
+                "name": [f"{name} {i}" for i in range(prompts)],
+                "text": [f"Text {i} of {name}" for i in range(prompts)],
+                "characters": np.full(prompts, 20),
+            }
+        ),
+        folder / "prompts.parquet",
+    )
+    for shard in range(planned if shards is None else shards):
+        first = shard * prompts_per_shard
+        rows = [
+            _rows(columns, prompt, positions, temperatures, top_ps, draft_temperatures, np.random.default_rng([seed, prompt]))
+            for prompt in range(first, min(prompts, first + prompts_per_shard))
+        ]
+        table = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
+        pq.write_table(
+            pa.table(table if width is None else _widened(columns, table, width)),
+            folder / "shards" / f"shard-{shard:05d}.parquet",
+        )
+    return folder
+
+
+def _rows(
+    columns: list[Scheme],
+    prompt: int,
+    positions: int,
+    temperatures: tuple[float, ...],
+    top_ps: tuple[float, ...],
+    draft_temperatures: tuple[float, ...] | None,
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    fit = rng.uniform(0.3, 2.5)
+    target_logits = 2.5 * rng.normal(size=(positions, V))
+    draft_logits = target_logits + fit * rng.normal(size=(positions, V))
+    parts: list[dict[str, np.ndarray]] = []
+    for temperature in temperatures:
+        for top_p in top_ps:
+            for own in draft_temperatures or (temperature,):
+                target = otm.from_logits(target_logits, temperature=temperature, top_p=None if top_p == 1 else top_p)
+                draft = otm.from_logits(draft_logits, temperature=own, top_p=None if top_p == 1 else top_p)
+                part = {
+                    "prompt": np.full(positions, prompt),
+                    "position": np.arange(1, positions + 1, dtype=np.int32),
+                    "temperature": np.full(positions, temperature),
+                    "top_p": np.full(positions, top_p),
+                    **({"draft_temperature": np.full(positions, own)} if draft_temperatures else {}),
+                    "draft_entropy": _entropy(draft),
+                    "target_entropy": _entropy(target),
+                    "tv": np.asarray(otm.divergences.total_variation(draft=draft, target=target)),
+                    "kl_target_draft": np.asarray(otm.divergences.kl_divergence(draft=draft, target=target)),
+                }
+                parts.append(part | {column.stem: column.values(draft, target) for column in columns})
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _entropy(mass: np.ndarray) -> np.ndarray:
+    logs = np.log(np.where(mass > 0, mass, 1.0))
+    return np.asarray(-(mass * logs).sum(axis=-1))
+
+
+_KEYS = ("prompt", "position", "temperature", "top_p", "draft_temperature")
+
+
+def _widened(columns: list[Scheme], table: dict[str, np.ndarray], width: float) -> dict[str, np.ndarray]:
+    probabilities = {column.stem for column in columns}
+    kept = {key: values for key, values in table.items() if key in _KEYS}
+    for key, values in table.items():
+        if key not in _KEYS:
+            kept[f"{key}_lower"] = np.maximum(0.0, values - width / 2)
+            kept[f"{key}_upper"] = np.minimum(1.0 if key in probabilities else np.inf, values + width / 2)
+    return kept
+
+
+def _manifest(columns: list[Scheme], name: str, planned: int, width: float | None) -> dict[str, Any]:
+    def named(stem: str) -> dict[str, str]:
+        ends = {} if width is None else {"lower_column": f"{stem}_lower", "upper_column": f"{stem}_upper"}
+        return {"column": stem} | ends
+
+    return {
+        "schema_version": 1,
+        "settings": {"draft": f"small {name}", "target": f"large {name}", "positions": "text", "k": [1, 2, 4]},
+        "position_note": f"along the given text of {name}",
+        "provenance": {"versions": {"numpy": np.__version__}, "notes": [], "num_tokens": V, "argv": ["--note", name]},
+        "schemes": [
+            named(c.stem)
+            | {
+                "scheme": c.name,
+                "law": c.law,
+                "k": c.k,
+                "lossless": c.lossless,
+                "optimum_column": c.optimum,
+                "definition": c.definition,
+            }
+            for c in columns
+        ],
+        "statistics": [named(stem) | {"name": label, "unit": unit} for stem, label, unit in STATISTICS],
+        "plan": {"num_prompts": 12, "prompts_per_shard": 4, "num_shards": planned},
+    }
+
+
+def hostile_manifest(folder: Path) -> None:
+    """Put the hostile string into every name of the manifest that a reader sees."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    for entry in manifest["schemes"]:
+        entry["scheme"] += HOSTILE
+        entry["law"] += HOSTILE
+    for entry in manifest["statistics"]:
+        entry["name"] += HOSTILE
+        entry["unit"] += HOSTILE
+    manifest["provenance"] |= {HOSTILE: HOSTILE, "notes": [HOSTILE]}
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def decode_file(path: Path, records: list[dict[str, Any]], **settings: Any) -> Path:
+    """Write a results file of a decode run."""
+    header = {"format": "otm-decode", "version": 1, "settings": {"temperature": 1.0, "top_p": None} | settings}
+    path.write_text("".join(json.dumps(line) + "\n" for line in [header, *records]), encoding="utf-8")
+    return path
+
+
+_NAMES = [prompt_name([i]) for i in range(2)]
+
+RECORDS = [
+    {"decoder": "SpeculativeSampling(3)", "prompt": _NAMES[0], "lengths": [4, 1, 2], "drafted": 3},
+    {"decoder": "SpeculativeSampling(3)", "prompt": _NAMES[0], "lengths": [3], "drafted": 3},
+    {"decoder": "SpeculativeSampling(3)", "prompt": _NAMES[1], "lengths": [1, 1], "drafted": 3},
+    {"decoder": "DraftSelection(4, 2)", "prompt": _NAMES[0], "lengths": [3, 2], "drafted": 8},
+    {"decoder": "BlockVerification(3)", "prompt": _NAMES[0], "lengths": [2], "drafted": 3},
+]

@@ -1,0 +1,141 @@
+"""The same results from this process, local processes and a Dask cluster, also when a worker is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.run.scheduling import Workers, run_each
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def refuse(number: int) -> int:
+    if number == 3:
+        raise AnalysisError("not three")
+    return number
+
+
+def die_once(argument: tuple[int, str]) -> int:
+    """Kill the process that runs piece 2, the first time."""
+    number, witness = argument
+    if number == 2 and not Path(witness).exists():
+        Path(witness).write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.01)
+    return number * number
+
+
+def die(number: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+SQUARES = [n * n for n in range(8)]
+
+
+def test_inline_is_lazy() -> None:
+    """One piece at a time: a long run's arguments are not all made at once."""
+    made = []
+
+    def arguments():
+        for n in range(8):
+            made.append(n)
+            yield n
+
+    results = run_each(Workers(), square, arguments())
+    assert next(results) == 0
+    assert len(made) == 1
+    assert [0, *results] == SQUARES
+
+
+def test_an_error_ends_the_run_after_the_results_before_it() -> None:
+    found = []
+    with pytest.raises(AnalysisError, match="not three"):
+        found += run_each(Workers(), refuse, range(8))  # += keeps nothing of a generator that raises
+    results = run_each(Workers(), refuse, range(8))
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+
+
+def test_local_processes_survive_a_killed_one(tmp_path: Path) -> None:
+    witness = str(tmp_path / "killed")
+    assert sorted(run_each(Workers(count=2), die_once, [(n, witness) for n in range(8)])) == SQUARES
+    assert int(Path(witness).read_text()) != os.getpid()
+
+
+@pytest.mark.long
+def test_processes_that_always_die_are_told() -> None:
+    with pytest.raises(AnalysisError, match="killed 4 times"):
+        list(run_each(Workers(count=2), die, range(3)))
+
+
+def test_a_scheduler_that_is_not_there_is_told() -> None:
+    pytest.importorskip("distributed")
+    with pytest.raises(AnalysisError, match="running Dask scheduler"):
+        list(run_each(Workers(scheduler="nonsense://x"), square, [1]))
+
+
+@pytest.mark.filterwarnings("ignore")  # distributed closes sockets late when its workers are killed
+def test_dask_cluster_of_processes_gives_the_same_and_survives_a_killed_worker(tmp_path: Path) -> None:
+    """A scheduler and two workers, each a process of its own; the trace measurement of a run equals the local one."""
+    distributed = pytest.importorskip("distributed")
+    from analysis.run.runs import measure_trace_file
+    from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
+
+    trace = write_small_trace(tmp_path / "trace.safetensors", positions=48)
+    measure_trace_file(tmp_path / "local", trace=trace, settings=SETTINGS)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        address = cluster.scheduler_address
+        witness = str(tmp_path / "killed")
+        workers = Workers(scheduler=address)
+        assert sorted(run_each(workers, die_once, [(n, witness) for n in range(8)])) == SQUARES
+        assert Path(witness).exists()
+        measure_trace_file(tmp_path / "cluster", trace=trace, settings=SETTINGS, workers=workers)
+    names = sorted(path.name for path in (tmp_path / "local" / "shards").iterdir())
+    assert len(names) == 6
+    for name in names:
+        local, remote = (tmp_path / run / "shards" / name for run in ("local", "cluster"))
+        assert local.read_bytes() == remote.read_bytes()
+
+
+def test_a_sweep_is_the_same_on_every_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates hold the exact values and do not depend on where or in which order pieces ran.
+
+    Two intervals at confidence 1 − 1e-9 both miss with probability 2e-9 at most.
+    """
+    import numpy as np
+
+    import otm
+    from analysis.papers import sweeps
+
+    monkeypatch.setattr(sweeps, "PIECE", 500)
+    rng = np.random.default_rng(0)
+    draft, target = (otm.examples.dirichlet(20, rng=rng) for _ in range(2))
+    problem = otm.Problem(draft=draft, target=target, law=otm.IID(2))
+    cases = [sweeps.Case(verifier, problem) for verifier in (otm.KSeq(), otm.RecursiveRejection())]
+    here = sweeps.sweep(cases, samples=2_300, seed=7, confidence=1 - 1e-9)
+    reversed_order = sweeps._pieces(cases, 2_300, 7, "membership")
+    counts = [0, 0]
+    for piece in reversed(list(reversed_order)):
+        number, count = sweeps._count(piece)
+        counts[number] += count
+    assert [estimate.mean for estimate in here] == [count / 2_300 for count in counts]
+    for case, estimate in zip(cases, here, strict=True):
+        assert estimate.low <= otm.acceptance(case.verifier, problem) <= estimate.high
+    monkeypatch.setattr(sweeps, "PIECE", 100_000)
+    assert sweeps.sweep(cases, samples=2_300, seed=8)[0].mean != here[0].mean
+
+
+def test_no_more_processes_than_pieces_of_work() -> None:
+    assert [Workers(4).for_pieces(pieces).count for pieces in (0, 1, 3, 9)] == [1, 1, 3, 4]
+    with Workers(4).for_pieces(1).open() as executor:
+        assert executor.submit(os.getpid).result() == os.getpid()

@@ -1,0 +1,46 @@
+"""Files appear whole or not at all, and clear words say why one cannot be written."""
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from analysis import files
+from analysis.errors import AnalysisError
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    files.write_atomically(path, b"first")
+    with pytest.raises(RuntimeError), files.appearing(path) as file:
+        file.write(b"second, half wri")
+        raise RuntimeError
+    assert path.read_bytes() == b"first"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    """A child process that may write 1,000 bytes per file stands for a disk without room."""
+    path = tmp_path / "file"
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+            try:
+                files.write_atomically(path, bytes(100_000))
+            except AnalysisError as error:
+                status = 0 if "free disk space" in str(error) and "kept" in str(error) else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unwritable_place_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(AnalysisError, match=r"The folder cannot be made; choose another --out\."):
+        files.make_folder(tmp_path / "file" / "run")
+    error = OSError(30, "Read-only file system")
+    assert "Choose another --out" in files.explain(error, tmp_path)

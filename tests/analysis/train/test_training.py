@@ -1,0 +1,164 @@
+"""Training: a killed run continues on the trajectory of an uninterrupted one, bit for bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from analysis.errors import AnalysisError
+from analysis.train import pair_training, training
+from analysis.train import texts as corpus
+
+ROOT = Path(__file__).resolve().parents[3]
+TINY = training.Size(width=16, layers=1, heads=2, feed_forward=32, steps=12, learning_rate=1e-2)
+RECIPE = training.Recipe(vocabulary=300, context=16, batch=2, draft=TINY, target=TINY)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(
+        "\n\n".join(f"Paragraph {i}: return the {i % 7}th value of the list, or raise an error." for i in range(600))
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokens(text: Path, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("tokens")
+    return training.prepare_tokens(corpus.from_text_files([text]), RECIPE, folder)
+
+
+def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+def test_resumed_run_equals_uninterrupted_run(tokens, tmp_path: Path) -> None:
+    tokenizer, train, _, _ = tokens
+    torch.set_num_threads(1)
+
+    def once(folder: Path, stop_at: int | None) -> torch.nn.Module:
+        def after(step: int) -> None:
+            if step == stop_at:
+                raise KeyboardInterrupt
+
+        return training.train_model(TINY, RECIPE, train, len(tokenizer), folder=folder, save_every=0.0, after_step=after)
+
+    whole = weights(once(tmp_path / "whole", None))
+    with pytest.raises(KeyboardInterrupt):
+        once(tmp_path / "cut", 4)
+    with pytest.raises(KeyboardInterrupt):
+        once(tmp_path / "cut", 8)
+    resumed = weights(once(tmp_path / "cut", None))
+    for name, value in whole.items():
+        assert torch.equal(value, resumed[name]), name
+
+
+def test_killed_process_resumes(tokens, text: Path, tmp_path: Path) -> None:
+    """SIGKILL in the middle: the checkpoint is whole, the next run finishes, and the result is the uninterrupted one."""
+    recipe = tmp_path / "recipe.json"
+    size = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32, "steps": 12, "learning_rate": 0.01}
+    recipe.write_text(json.dumps({"vocabulary": 300, "context": 16, "batch": 2, "draft": size, "target": size}))
+    program = f"""
+        import os, signal, sys
+        from pathlib import Path
+        from analysis.train import texts as corpus, pair_training, training
+        original = training.train_model
+        def killed(*arguments, **options):
+            def after(step):
+                if step == 5 and options["name"] == "target" and sys.argv[2] == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return original(*arguments, **options, save_every=0.0, after_step=after)
+        pair_training.train_model = killed
+        here = Path(sys.argv[1])
+        pair_training.train_pair(
+            corpus.from_text_files([Path({str(text)!r})]), pair_training.recipe_from_json(Path({str(recipe)!r})),
+            out=here / "out", work=here / "work", device="cpu", threads=1)
+    """
+    program = textwrap.dedent(program)
+
+    def run(folder: str, mode: str) -> int:
+        command = [sys.executable, "-c", program, str(tmp_path / folder), mode]
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        ).returncode
+
+    assert run("cut", "kill") == -signal.SIGKILL
+    assert (tmp_path / "cut" / "work" / "target" / "checkpoint.safetensors").exists()
+    assert run("cut", "go on") == 0
+    assert run("whole", "go on") == 0
+    for name in ("draft", "target"):
+        left, right = (load_file(tmp_path / f / "out" / name / "model.safetensors") for f in ("cut", "whole"))
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[key], right[key]) for key in left)
+    record = json.loads((tmp_path / "cut" / "out" / "training.json").read_text())
+    assert record["recipe"]["batch"] == 2
+    assert record["held_out"]["draft"]["bits_per_byte"] > 0
+
+
+def test_training_lowers_the_loss(tokens, tmp_path: Path) -> None:
+    tokenizer, train, held_out, num_bytes = tokens
+    size = training.Size(width=32, layers=1, heads=2, feed_forward=64, steps=60, learning_rate=2e-2)
+    recipe = training.Recipe(vocabulary=300, context=16, batch=8, draft=size, target=size)
+    before = training.evaluate(training.build_model(size, recipe, len(tokenizer), 0).eval(), held_out[:400], num_bytes, 16)
+    model = training.train_model(size, recipe, train, len(tokenizer), folder=tmp_path)
+    after = training.evaluate(model, held_out[:400], num_bytes, 16)
+    assert after.nats_per_token < 0.6 * before.nats_per_token
+
+
+def test_checkpoint_of_another_recipe_is_refused(tokens, tmp_path: Path) -> None:
+    tokenizer, train, _, _ = tokens
+    training.train_model(TINY, RECIPE, train, len(tokenizer), folder=tmp_path)
+    other = training.Size(width=16, layers=1, heads=2, feed_forward=32, steps=13, learning_rate=1e-2)
+    with pytest.raises(AnalysisError, match="same recipe"):
+        training.train_model(other, RECIPE, train, len(tokenizer), folder=tmp_path)
+
+
+def test_batches_depend_on_seed_and_step_only(tokens) -> None:
+    _, train, _, _ = tokens
+    assert torch.equal(training.batch(train, RECIPE, 3), training.batch(train, RECIPE, 3))
+    assert not torch.equal(training.batch(train, RECIPE, 3), training.batch(train, RECIPE, 4))
+
+
+def test_short_or_unreadable_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AnalysisError, match="UTF-8"):
+        corpus.from_text_files([tmp_path / "missing.txt"])
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(AnalysisError, match="UTF-8"):
+        corpus.from_text_files([tmp_path / "latin.txt"])
+    (tmp_path / "one.txt").write_text("one block")
+    with pytest.raises(AnalysisError, match="at least two blocks"):
+        corpus.from_text_files([tmp_path / "one.txt"])
+
+
+def test_recipe_with_unknown_field_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.json"
+    path.write_text('{"momentum": 1}')
+    with pytest.raises(AnalysisError, match="momentum"):
+        pair_training.recipe_from_json(path)
+
+
+def test_docstrings_are_gathered_once_each_and_split_by_file(tmp_path: Path) -> None:
+    long = "Return a value that is long enough to be worth keeping."
+    (tmp_path / "a.py").write_text(f'"""{long}"""\ndef f():\n    """{long}"""\nclass A:\n    """Another {long}"""\n')
+    seen: set[bytes] = set()
+    texts = [t for t in corpus._docstrings(tmp_path / "a.py") if corpus._is_new(t, seen)]
+    assert texts == [long, f"Another {long}"]
+    (tmp_path / "bad.py").write_text("def (")
+    assert list(corpus._docstrings(tmp_path / "bad.py")) == []
+    shares = [corpus._held_out(f"file{i}.py") for i in range(20_000)]
+    # Binomial(20000, 0.02) leaves [280, 520] with probability below 1e-9.
+    assert 280 < sum(shares) < 520
+
+
+def test_closure_holds_what_pinned_packages_pull_in() -> None:
+    names = corpus.requirement_closure(corpus.pinned_names(ROOT / "constraints.txt"))
+    assert {"numpy", "torch", "sympy", "contourpy"} <= set(names)
+    assert names == sorted(names)
