@@ -22,6 +22,8 @@ from otm.verbs import acceptance, check_ks, optimal_acceptance
 from otm.verifiers import PLANS, VERIFIERS, KSeq, ListRace, Race, Verifier
 from otm.verifiers.base import require_support
 
+__all__ = ["Comparison", "ComparisonRow", "compare"]
+
 DEFAULT_SAMPLES = 20_000
 _MOST_SEQUENCES_BY_DEFAULT = 4_096
 

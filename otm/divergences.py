@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, quiet, total
-from otm.pmf import align_pair, as_pmf
+from otm.pmf import align_pair, as_pmf, check_real
+
+__all__ = ["harmonic_mean_distance", "hockey_stick", "kl_divergence", "total_variation"]
 
 _LEAST_RATIO = 1e-300  # a quotient below it may be subnormal and have few digits
 
@@ -78,6 +80,39 @@ def harmonic_mean_distance(*, draft: object, target: object) -> Array:
     """
     p, q = _pair(draft, target)
     return as_scalar_or_array(by_rows(lambda p, q: _harmonic(p, q)[None], p, q)[0])
+
+
+def hockey_stick(*, draft: object, target: object, level: float) -> Array:
+    """Return the hockey-stick divergence of the target from the draft at one level.
+
+    E_t(q‖p) = Σ (q − t p)₊ = 1 − H(t), H the overlap curve; E_1 is the total variation, and recursive rejection of i.i.d. drafts
+    rejects with probabilities E at levels 1, 1 + E_1, … All f-divergences are integrals of E over t (docs/theory.md, "The overlap
+    curve"). `otm.overlap.OverlapCurve` answers for many levels from one sort.
+
+    Args:
+        draft, target: probabilities `(..., V)`.
+        level: t ≥ 0.
+
+    Returns:
+        A float, or `(...)` in float64; in [0, 1], non-increasing in t.
+
+    Raises:
+        InvalidDistribution, ShapeMismatch: see `otm.Problem`. InvalidParameter: if `level` is negative or not a number.
+
+    Cost: O(V). Accuracy: summed from non-negative terms, so that small values keep their digits.
+    Reference: Polyanskiy, Poor & Verdú 2010, E_γ; Dwork & Roth 2014 (differential privacy).
+
+    >>> hockey_stick(draft=[0.75, 0.25], target=[0.5, 0.5], level=1.5)  # 1/2 − 3/8
+    0.125
+    """
+    p, q = _pair(draft, target)
+    t = check_real(level, name="level", low=0.0, high=1e300)
+
+    def values(p: Array, q: Array) -> Array:
+        xp = namespace(p, q)
+        return _at_most_one(total(xp.clip(xp.astype(q, xp.float64) - t * xp.astype(p, xp.float64), 0.0, None)))[None]
+
+    return as_scalar_or_array(by_rows(values, p, q)[0])
 
 
 def divergence_term(q: Array, mass: Array) -> Array:

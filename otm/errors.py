@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+__all__ = [
+    "DecodingInterrupted",
+    "InvalidDistribution",
+    "InvalidParameter",
+    "OtmError",
+    "ShapeMismatch",
+    "SolverFailure",
+    "TooLarge",
+    "Unsupported",
+]
+
 
 class OtmError(Exception):
     """Base of every error that the library raises on purpose."""

@@ -11,6 +11,8 @@ from otm._arrays import Array
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_real, check_rng
 
+__all__ = ["bernoulli", "describe", "dirichlet", "two_token_optimum", "uniform", "uniform_optimum", "zipf"]
+
 
 def uniform(num_tokens: int, *, vocabulary: int | None = None) -> NDArray[np.float64]:
     """Return the uniform distribution on the first `num_tokens` tokens of a vocabulary.

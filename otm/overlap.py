@@ -36,6 +36,8 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, gather, namespace, quiet, reserve, running_sum, total
 
+__all__ = ["OverlapCurve", "Piece", "overlap"]
+
 _INFINITY = np.int64(0x7FF0 << 48)  # the bits of ∞, the largest of all non-negative floats read as integers
 _FANOUT = 16
 

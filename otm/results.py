@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from otm._arrays import Array
 from otm.drafts.base import PAD, DraftTable, SetTable
 
+__all__ = ["Certified", "Coupling", "Estimate", "Optimum", "Samples"]
+
 Definition = Literal["membership", "rule"]
 """Which acceptance: the output is among the drafts (SpecTr's definition), or the rule said "accept"."""
 

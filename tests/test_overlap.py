@@ -1,158 +1,179 @@
-"""The optimum five ways on random instances: cut, two linear programs, cvxpy, POT, and brute force over all token sets."""
+"""The overlap curve: values against exact fractions, its order and pieces, and what is an integral or a level of it."""
 
 from __future__ import annotations
 
-import cvxpy as cp
+import itertools
+from fractions import Fraction
+
 import numpy as np
-import ot
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
 
 import otm
-from otm.drafts.base import enumerate_drafts
-from otm.verifiers.base import members
+from otm.drafts.iid_cut import iid_worst_set
+from otm.overlap import OverlapCurve, ascending, descending, overlap, ratios
+from otm.verifiers.optimal.scores import scores_of_tokens
 from tests import exact, strategies
-from tests.tolerance import CERTIFIED_GAP, rounding
+from tests.conftest import Backend
+from tests.tolerance import rounding
+
+LEVELS = [0.0, 1e-300, 0.1, 0.5, 1.0, 1.5, 2.0, 7.0, 1e9]
 
 
-def brute_force(problem: otm.Problem) -> float:
-    return float(exact.optimum_iid(exact.exact(problem.draft), exact.exact(problem.target), problem.law.k))
+def exactly(p: np.ndarray, q: np.ndarray, level: float) -> float:
+    return float(sum(min(Fraction(b), Fraction(level) * Fraction(a)) for a, b in zip(p.tolist(), q.tolist(), strict=True)))
 
 
-@settings(max_examples=300)
-@given(strategies.iid_problems(max_tokens=6, max_k=4))
-def test_the_cut_is_the_minimum_over_all_sets(problem: otm.Problem) -> None:
-    assert abs(otm.optimal_acceptance(problem) - brute_force(problem)) <= rounding(problem.num_tokens, problem.law.k)
+@given(strategies.pairs(max_tokens=7), st.lists(st.floats(0, 20), max_size=5))
+def test_both_ways_to_a_value_are_the_sum(pair: tuple[np.ndarray, np.ndarray], levels: list[float]) -> None:
+    p, q = pair
+    curve = OverlapCurve.of(p, q)
+    for level in [*LEVELS, *levels, *ratios(p, q)[np.isfinite(ratios(p, q))].tolist()]:
+        wanted = exactly(p, q, level)
+        # t p and the sums err relatively, by a unit for each token.
+        assert abs(float(overlap(p, q, level)) - wanted) <= 2.0**-50 * (1 + wanted), level
+        assert abs(float(curve.at(np.asarray(level))) - wanted) <= 2.0**-50 * (1 + wanted), level
 
 
-@given(strategies.iid_problems(max_tokens=5, max_k=1))
-def test_the_cut_for_many_drafts(problem: otm.Problem) -> None:
-    """k ≫ V, on both sides of the switch from multiplied to exponentiated powers at k = 64."""
-    counts = [1, 2, 17, 64, 65, 300, 100_000]
-    values = otm.optimal_acceptance_curve(problem, k=counts)
-    for k, value in zip(counts, values, strict=True):
-        if k <= 300:
-            wanted = brute_force(problem.with_law(otm.IID(k)))
-            assert abs(value - wanted) <= rounding(problem.num_tokens, k), k
-        # The curve multiplies powers on from the previous k; one k alone squares: equal to rounding.
-        assert abs(value - otm.optimal_acceptance(problem.with_law(otm.IID(k)))) <= rounding(problem.num_tokens, k), k
-    assert (np.diff(values) >= -rounding(problem.num_tokens, 64)).all()
-    # SpecTr, Lemma 1: nothing exceeds Q(supp p), and k → ∞ gets there as soon as (1 − p_min)^k is negligible.
-    limit = otm.bounds.support_limit_upper(problem)
-    assert (values <= limit + rounding(problem.num_tokens, 64)).all()
-    smallest = problem.draft[problem.draft > 0].min()
-    assert values[-1] >= limit - problem.num_tokens * (1 - smallest) ** 100_000 - rounding(problem.num_tokens, 64)
+@given(strategies.pairs(max_tokens=9))
+def test_the_order_keeps_its_convention(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    """Descending ratios; ∞ first, tokens without mass at ratio 0, ties in the order of tokens; `ascending` is the other end."""
+    p, q = pair
+    p, q = np.append(p, [0.0, 0.0]), np.append(q, [0.0, 0.0])
+    tokens, ratio = descending(p, q), ratios(p, q)
+    assert sorted(tokens.tolist()) == list(range(len(p)))
+    ordered = ratio[tokens]
+    assert not np.isnan(ordered).any()
+    for before, after in itertools.pairwise(range(len(tokens))):
+        assert ordered[before] > ordered[after] or (ordered[before] == ordered[after] and tokens[before] < tokens[after])
+    assert (ratio[(p == 0) & (q > 0)] == np.inf).all()
+    assert (ratio[(p == 0) & (q == 0)] == 0).all()
+    assert ascending(p, q).tolist() == tokens[::-1].tolist()
 
 
-@settings(max_examples=60)
-@given(strategies.iid_problems(max_tokens=4, max_k=3))
-def test_both_linear_programs_bracket_the_brute_force(problem: otm.Problem) -> None:
-    wanted = brute_force(problem)
-    for method in ("sets", "sequences"):
-        solved = otm.optimum(problem, method=method)
-        slack = rounding(problem.num_tokens, problem.law.k)  # the floats' own problem against the exactly normalised one
-        assert solved.lower - slack <= wanted <= solved.upper + slack
-        assert solved.gap <= CERTIFIED_GAP
-        assert solved.method == method
-
-
-def _random_problems(count: int, seed: int) -> list[otm.Problem]:
-    rng = np.random.default_rng(seed)
-    problems = []
-    for i in range(count):
-        num_tokens, k = int(rng.integers(2, 7)), int(rng.integers(1, 4))
-        concentration = [0.1, 0.5, 2.0][i % 3]
-        rows = otm.examples.dirichlet(num_tokens, rng=rng, rows=2, concentration=concentration)
-        problems.append(otm.Problem(draft=rows[0], target=rows[1], law=otm.IID(k)))
-    return problems
-
-
-@pytest.mark.parametrize("problem", _random_problems(12, seed=1), ids=lambda p: f"V{p.num_tokens}k{p.law.k}")
-class TestAllAgree:
-    def test_cut_and_linear_programs(self, problem: otm.Problem) -> None:
-        value = brute_force(problem)
-        assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=rounding(problem.num_tokens, problem.law.k))
-        for method in ("sets", "sequences"):
-            assert otm.optimum(problem, method=method).value == pytest.approx(value, abs=CERTIFIED_GAP)
-
-    def test_cvxpy(self, problem: otm.Problem) -> None:
-        program = otm.transport.optimum_program(problem)
-        # HiGHS's default feasibility tolerance is 1e-7 in absolute terms.
-        assert program.problem().solve(solver="HIGHS") == pytest.approx(brute_force(problem), abs=1e-7)
-        assert program.problem().is_dcp()
-
-    def test_pot_on_the_dense_membership_cost(self, problem: otm.Problem) -> None:
-        table = enumerate_drafts(problem.law, problem.draft)
-        cost = 1.0 - members(table.tokens, problem.num_tokens)
-        mass = table.mass / table.mass.sum()
-        value = 1.0 - ot.emd2(mass, problem.target / problem.target.sum(), cost, numItermax=1_000_000)
-        assert value == pytest.approx(brute_force(problem), abs=CERTIFIED_GAP)
-
-
-@pytest.mark.parametrize(("num_tokens", "k", "method"), [(24, 3, "sets"), (7, 3, "sequences"), (60, 2, "sets")])
-def test_sizes_that_go_to_the_interior_point_method(num_tokens: int, k: int, method: str) -> None:
-    rng = np.random.default_rng(num_tokens)
-    rows = otm.examples.dirichlet(num_tokens, rng=rng, rows=2, concentration=0.5)
-    problem = otm.Problem(draft=rows[0], target=rows[1], law=otm.IID(k))
-    solved = otm.optimum(problem, method=method)  # type: ignore[arg-type]
-    value = otm.optimal_acceptance(problem)
-    assert solved.lower - 1e-12 <= value <= solved.upper + 1e-12
-    assert solved.gap <= CERTIFIED_GAP
-    T = solved.cut
-    assert 1 + problem.target[T].sum() - problem.draft[T].sum() ** k == pytest.approx(value, abs=CERTIFIED_GAP)
-    np.testing.assert_allclose(solved.coupling.output_marginal, problem.target, atol=1e-12)
-    assert solved.coupling.acceptance == pytest.approx(value, abs=CERTIFIED_GAP)
-
-
-def test_extra_constraints_lower_the_value_as_they_should() -> None:
-    # Forbidding y = 0 as an output of drafts (0, 0) takes away exactly what the optimum puts there beyond what is free.
-    problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    program = otm.transport.optimum_program(problem)
-    both_zero = int(np.flatnonzero((program.drafts == 0).all(axis=1))[0])
-    value = program.problem(program.plan[both_zero, 0] == 0).solve(solver="HIGHS")
-    # By hand: (0,0) has mass 9/16, so all of token 1's ½ goes there and 1/16 of the row is left, which must output 0: infeasible.
-    assert value == -np.inf
-    value = program.problem(program.plan[both_zero, 0] <= 1 / 4).solve(solver="HIGHS")
-    # At least 9/16 − 1/4 = 5/16 of row (0,0) outputs 1, a miss each; everything else can hit: 1 − 5/16.
-    assert value == pytest.approx(11 / 16, abs=1e-7)
-    assert len(program.constraints) == 2
-    assert isinstance(program.problem(), cp.Problem)
-
-
-def test_the_cut_accepts_ties_at_the_boundary() -> None:
-    problem = otm.Problem(draft=otm.examples.uniform(8), target=otm.examples.uniform(8), law=otm.IID(3))
-    assert otm.optimal_acceptance(problem) == pytest.approx(1.0, abs=rounding(8, 3))
-    assert otm.optimal_cut(problem).sum() in (0, 8)
-
-
-def test_real_size_against_an_independent_scan() -> None:
-    # V = 128,256: the prefix scan in extended precision, without the library's order of operations.
+def test_long_rows_with_ratios_that_differ_in_their_last_bits_are_in_order() -> None:
     rng = np.random.default_rng(0)
-    V = 128_256
-    p, q = otm.examples.dirichlet(V, rng=rng, concentration=0.05), otm.examples.dirichlet(V, rng=rng, concentration=0.05)
-    q = 0.7 * p + 0.3 * q
-    q /= q.sum()
-    counts = (1, 2, 8, 64, 300)
-    values = otm.optimal_acceptance_curve(otm.Problem(draft=p, target=q, law=otm.IID(1)), k=counts)
-    wide_p, wide_q = p.astype(np.longdouble), q.astype(np.longdouble)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        order = np.argsort(np.where(p > 0, wide_q / wide_p, np.inf), kind="stable")
-    P = np.concatenate([[0], np.cumsum(wide_p[order] / wide_p.sum())])
-    Q = np.concatenate([[0], np.cumsum(wide_q[order] / wide_q.sum())])
-    for k, value in zip(counts, values, strict=True):
-        # Running sums of n masses err by at most n·u·(their total), in practice √n of that: V·u = 1.4e-11, √V·u = 4e-14.
-        assert float(1 + (Q - P**k).min()) == pytest.approx(float(value), abs=1e-12), k
+    p = np.full((3, 5000), 1 / 5000)
+    q = p * (1 + 2.0**-52 * rng.permuted(np.tile(np.arange(5000), (3, 1)), axis=-1))
+    q[1] = p[1]  # all equal: tokens keep their order
+    curve = OverlapCurve.of(p, q)
+    assert (np.diff(curve.ratio, axis=-1) <= 0).all()
+    np.testing.assert_array_equal(np.take_along_axis(q / p, curve.tokens, axis=-1), curve.ratio)
+    assert (np.sort(curve.tokens, axis=-1) == np.arange(5000)).all()
+    assert (curve.tokens[1] == np.arange(5000)).all()
 
 
-def test_inputs_are_never_written_to() -> None:
-    rng = np.random.default_rng(4)
-    p, q = otm.examples.dirichlet(6, rng=rng, rows=3), otm.examples.dirichlet(6, rng=rng, rows=3)
-    before = p.copy(), q.copy()
-    problem = otm.Problem(draft=p, target=q, law=otm.IID(3))
-    otm.optimal_acceptance_curve(problem, k=[1, 5, 100])
-    otm.acceptance_curve(otm.KSeq(), problem, k=[1, 5])
-    otm.acceptance(otm.KSeq(gamma=5.0), problem)
-    otm.acceptance(otm.RecursiveRejection(), problem)
-    otm.optimal_cut(otm.Problem(draft=p[0], target=q[0], law=otm.IID(3)))
-    np.testing.assert_array_equal(p, before[0])
-    np.testing.assert_array_equal(q, before[1])
+def test_every_array_kind_gives_the_same_curve(backend: Backend) -> None:
+    rng = np.random.default_rng(1)
+    p, q = (otm.examples.dirichlet(40, rng=rng, rows=6, concentration=0.3).reshape(2, 3, 40) for _ in range(2))
+    p[..., :3], q[..., 2:5] = 0.0, 0.0
+    curve, wanted = (
+        OverlapCurve.of(backend.array(p), backend.array(q)),
+        OverlapCurve.of(*(np.asarray(a, backend.dtype) for a in (p, q))),
+    )
+    assert backend.is_own(curve.tokens)
+    np.testing.assert_array_equal(backend.numpy(curve.tokens), wanted.tokens)
+    level = np.asarray([[0.5, 1.0, 2.0], [0.1, 3.0, 40.0]])
+    found = curve.at(backend.array(level))
+    assert backend.is_own(found)
+    np.testing.assert_allclose(
+        backend.numpy(found), np.minimum(level[..., None] * p, q).sum(axis=-1), atol=10 * backend.tolerance
+    )
+    np.testing.assert_allclose(
+        backend.numpy(overlap(backend.array(p), backend.array(q), backend.array(level))),
+        backend.numpy(found),
+        atol=10 * backend.tolerance,
+    )
+
+
+@given(strategies.pairs(max_tokens=7), st.lists(st.floats(0, 5), min_size=1, max_size=4))
+def test_a_piece_is_the_curve_where_a_condition_ends(pair: tuple[np.ndarray, np.ndarray], places: list[float]) -> None:
+    p, q = pair
+    curve, wanted = OverlapCurve.of(p, q), np.asarray(places)
+    piece = curve.piece(lambda level, _slope, _offset: level > wanted, like=wanted)
+    ratio = ratios(p, q)
+    for i, place in enumerate(places):
+        beyond = ratio > place
+        assert piece.num_beyond[i] == beyond.sum()
+        assert piece.low[i] == max(ratio[~beyond], default=0.0)
+        assert piece.high[i] == min(ratio[beyond], default=np.inf)
+        assert piece.slope[i] == pytest.approx(p[beyond].sum(), rel=2.0**-48)
+        assert piece.offset[i] == pytest.approx(q[~beyond].sum(), rel=2.0**-48)
+
+
+@given(strategies.pairs(max_tokens=6))
+def test_the_curve_is_concave_and_between_its_limits(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    p, q = pair
+    grid = np.linspace(0, 8, 41)
+    heights = np.asarray([overlap(p, q, float(level)) for level in grid])
+    assert (np.diff(heights) >= -rounding(6, 1)).all()
+    assert (np.diff(heights, 2) <= rounding(6, 1)).all()
+    assert (heights <= np.minimum(grid, 1) + rounding(6, 1)).all()
+    assert heights[0] == 0.0
+    assert float(overlap(p, q, 1e300)) <= q[p > 0].sum() + rounding(6, 1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_divergences_are_integrals_of_the_curve(seed: int) -> None:
+    """D_f = ∫ (min(1, t) − H(t)) f″(t) dt with f″ = 1/t for D(q‖p), 1/t² for D(p‖q), and 1 − H(1) for the total variation."""
+    p, q = otm.examples.dirichlet(5, rng=np.random.default_rng(seed), rows=2)
+    edges = [1e-9, *sorted({1.0, *(q / p).tolist()}), 1e9]
+
+    def integral(weight: float) -> float:
+        def height(t: float) -> float:
+            return (min(1.0, t) - float(overlap(p, q, t))) * t**-weight
+
+        return sum(quad(height, low, high, epsabs=1e-13, limit=200)[0] for low, high in itertools.pairwise(edges) if high > low)
+
+    assert integral(1) == pytest.approx(otm.divergences.kl_divergence(draft=p, target=q), abs=1e-9)
+    assert integral(2) == pytest.approx(otm.divergences.kl_divergence(draft=q, target=p), abs=1e-9)
+    assert 1 - float(overlap(p, q)) == pytest.approx(otm.divergences.total_variation(draft=p, target=q), abs=1e-15)
+
+
+@given(strategies.iid_problems(max_tokens=6, max_k=5))
+def test_the_optimum_is_the_least_of_the_conjugate(problem: otm.Problem) -> None:
+    """α* = 1 + min over 0 ≤ λ ≤ k of H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}: a minimum over levels instead of prefixes."""
+    p, q, k = problem.draft, problem.target, problem.law.k
+    if k == 1:
+        return
+    # On each piece the bracket's slope vanishes at λ = k P(ratios below)^{k−1}: those places and the ratios are all candidates.
+    order = ascending(p, q)
+    places = np.concatenate([[0.0, k], k * np.minimum(np.cumsum(p[order]), 1.0) ** (k - 1), np.minimum(ratios(p, q), k)])
+    least = min(float(overlap(p, q, float(t))) - t + (k - 1) * (t / k) ** (k / (k - 1)) for t in places)
+    assert otm.optimal_acceptance(problem) == pytest.approx(min(1.0, 1 + least), abs=rounding(6, k))
+
+
+def test_there_are_pairs_with_a_local_minimum_on_every_piece() -> None:
+    """So the optimum cannot be found by descending: r_j < k P(T_j)^{k−1} < r_{j+1} all along."""
+    k, p = 2, np.full(5, 0.2)
+    inside = np.cumsum(p)
+    ratio = k * (inside - 0.1)  # between k P(T_{j−1}) and k P(T_j)
+    q = ratio * p
+    assert q.sum() == pytest.approx(1.0, abs=1e-15)
+    for j in range(4):
+        place = k * inside[j]
+        assert ratio[j] < place < ratio[j + 1]
+        bracket = [float(overlap(p, q, t)) - t + (t / k) ** 2 for t in (place - 0.01, place, place + 0.01)]
+        assert bracket[1] < bracket[0]
+        assert bracket[1] < bracket[2]
+    problem = otm.Problem(draft=p, target=q, law=otm.IID(k))
+    assert otm.optimal_acceptance(problem) == pytest.approx(
+        float(exact.optimum_iid(exact.exact(p), exact.exact(q), k)), abs=1e-15
+    )
+
+
+@given(strategies.iid_problems(max_tokens=7, max_k=6))
+def test_the_optimal_verifier_clips_equal_masses_off_both_ends(problem: otm.Problem) -> None:
+    p, q, k = problem.draft, problem.target, problem.law.k
+    members = iid_worst_set(p, q, k) & (p > 0)
+    if not members.any() or members[p > 0].all() or k == 1:
+        return  # one of the two levels is not used
+    levels = scores_of_tokens(p, q, k).level[p > 0]
+    rejected = 1.0 - otm.optimal_acceptance(problem)
+    low, high = levels.min(), levels.max()
+    if low > ratios(p, q)[p > 0].min():  # else nothing is lifted, and there is nothing to reject
+        assert np.maximum(low * p - q, 0.0).sum() == pytest.approx(rejected, abs=rounding(7, k))
+    if high < ratios(p, q)[p > 0].max():
+        assert np.maximum(q - high * p, 0.0).sum() == pytest.approx(rejected, abs=rounding(7, k))

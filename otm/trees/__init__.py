@@ -15,13 +15,6 @@ from otm.trees.interchange import (
 from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
 from otm.trees.positions import (
     PositionAcceptance,
-    chain_acceptance,
-    positions_from_conditional,
-    positions_from_csv,
-    positions_from_histogram,
-    positions_from_log,
-    positions_from_metrics,
-    positions_to_csv,
 )
 from otm.trees.program import tree_program
 from otm.trees.shape import TreeShape, level_order
@@ -55,7 +48,6 @@ __all__ = [
     "acceptance_from_sequoia_static",
     "acceptance_to_sequoia",
     "acceptance_vector",
-    "chain_acceptance",
     "chain_expected_tokens",
     "chain_speedup",
     "check_acceptance",
@@ -67,12 +59,6 @@ __all__ = [
     "level_order",
     "optimal_chain_length",
     "optimal_tree",
-    "positions_from_conditional",
-    "positions_from_csv",
-    "positions_from_histogram",
-    "positions_from_log",
-    "positions_from_metrics",
-    "positions_to_csv",
     "rank_counts",
     "rejected_mass",
     "sequoia_growmap",

@@ -81,7 +81,7 @@ class PositionAcceptance:
             i = int(np.argmax(values - level))
             raise InvalidDistribution(
                 f"Survival must not increase; position {i} has {values[i]:.6g} after {level[i]:.6g}. If these are conditional "
-                "acceptances, call positions_from_conditional."
+                "acceptances, call PositionAcceptance.from_conditional."
             )
         level.setflags(write=False)
         object.__setattr__(self, "survival", level)
@@ -112,220 +112,209 @@ class PositionAcceptance:
     def __repr__(self) -> str:
         return f"PositionAcceptance(length={len(self.survival)}, expected_tokens={self.expected_tokens:.6g})"
 
+    @classmethod
+    def from_conditional(cls, acceptance: ArrayLike) -> PositionAcceptance:
+        """Read acceptances of each draft given that those before it were accepted, as EAGLE's alpha/alpha_num.
 
-def chain_acceptance(positions: PositionAcceptance) -> PathAcceptance:
-    """Return acceptance by path for `optimal_tree` and `choose_tree`: rank 0 at each measured position, nothing elsewhere.
+        Args:
+            acceptance: `(L,)`, each in [0, 1].
 
-    Args:
-        positions: what an engine reported.
+        Returns:
+            PositionAcceptance, whose survival is their running product.
 
-    Returns:
-        A function of the rank path: s_i/s_{i−1} for the chain's i-th vertex, 0 for every other vertex.
+        Raises:
+            InvalidDistribution: unless each lies in [0, 1].
 
-    Raises:
-        InvalidParameter: if `positions` is no `PositionAcceptance`.
+        Cost: O(L).
 
-    Cost: O(L) once, O(depth) per path.
-
-    >>> chain_acceptance(PositionAcceptance([0.8, 0.6]))((0, 0)).__round__(6)
-    0.75
-    """
-    if not isinstance(positions, PositionAcceptance):
-        raise InvalidParameter(
-            f"positions must be an otm.trees.PositionAcceptance; got {positions!r}. Build one from survivals, or call "
-            "positions_from_conditional."
-        )
-    steps = positions.conditional.tolist()
-    return lambda path: steps[len(path) - 1] if len(path) <= len(steps) and not any(path) else 0.0
-
-
-def positions_from_conditional(acceptance: ArrayLike) -> PositionAcceptance:
-    """Read acceptances of each draft given that those before it were accepted, as EAGLE's alpha/alpha_num.
-
-    Args:
-        acceptance: `(L,)`, each in [0, 1].
-
-    Returns:
-        PositionAcceptance, whose survival is their running product.
-
-    Raises:
-        InvalidDistribution: unless each lies in [0, 1].
-
-    Cost: O(L).
-
-    >>> positions_from_conditional([0.8, 0.75]).survival.round(6).tolist()
-    [0.8, 0.6]
-    """
-    array = np.asarray(from_sequence(acceptance, "acceptance"))
-    if array.ndim != 1 or array.dtype.kind not in "iuf" or not ((array >= 0) & (array <= 1)).all():
-        raise InvalidDistribution(
-            f"acceptance must hold one probability per position, (L,) in [0, 1]; got {array.dtype} of shape {array.shape}. "
-            "Divide what was accepted by what was tried."
-        )
-    return PositionAcceptance(np.cumprod(array.astype(np.float64)))
-
-
-def positions_from_histogram(counts: Sequence[int]) -> PositionAcceptance:
-    """Read how many verifications accepted exactly 0, 1, …, L drafts, as SGLang's spec_accept_histogram.
-
-    Args:
-        counts: H, `(L + 1,)`: H[j] verifications accepted exactly j drafts.
-
-    Returns:
-        PositionAcceptance of length L.
-
-    Raises:
-        InvalidParameter: unless there are at least two counts, none negative, some positive.
-
-    Cost: O(L).
-
-    >>> positions_from_histogram([2, 2, 6]).survival.tolist()
-    [0.8, 0.6]
-    """
-    raw = np.asarray(from_sequence(counts, "counts"))
-    array = raw.astype(np.float64) if raw.dtype.kind in "iuf" else np.empty(0)
-    if array.ndim != 1 or array.size < 2 or not np.isfinite(array).all() or array.min() < 0 or array.sum() <= 0:
-        raise InvalidParameter(
-            f"A histogram needs counts ≥ 0 of 0, 1, … accepted drafts, not all 0; got {raw.tolist()[:8] if raw.ndim else raw}."
-        )
-    return PositionAcceptance(np.cumsum(array[::-1])[::-1][1:] / array.sum())
-
-
-def positions_from_log(text: str) -> tuple[PositionAcceptance, ...]:
-    """Read every per-position line of a vLLM or llama.cpp log, in order.
-
-    Args:
-        text: the log; other lines are passed over.
-
-    Returns:
-        One PositionAcceptance per line.
-
-    Raises:
-        InvalidParameter: if there is none.
-        InvalidDistribution: if a line's numbers are no survival function.
-        TooLarge: beyond 64 Mi characters.
-
-    Cost: O(length of the text). Accuracy: the three decimals that engines print.
-
-    >>> positions_from_log("SpecDecoding metrics: Per-position acceptance rate: 0.800, 0.600, Avg Draft acceptance rate: 70.0%")
-    (PositionAcceptance(length=2, expected_tokens=2.4),)
-    """
-    found = [re.findall(r"\d+(?:\.\d+)?", match) for match in _LOG_LINE.findall(_text(text))]
-    if not found:
-        raise InvalidParameter(
-            'The log must hold "Per-position acceptance rate:" (vLLM) or "acc per pos = (" (llama.cpp, trace level); it has none.'
-        )
-    return tuple(PositionAcceptance([float(value) for value in values]) for values in found)
-
-
-def positions_from_metrics(text: str) -> PositionAcceptance:
-    r"""Read the counters of a Prometheus page of vLLM or llama.cpp; engines' label sets are added up.
-
-    Args:
-        text: the page as scraped.
-
-    Returns:
-        PositionAcceptance, accepted tokens at each position over drafts.
-
-    Raises:
-        InvalidParameter: if the counters are missing, or no draft was verified yet.
-        InvalidDistribution: if the quotients are no survival function.
-        TooLarge: beyond 64 Mi characters.
-
-    Cost: O(length of the page).
-
-    >>> page = 'vllm:spec_decode_num_drafts_total{engine="0"} 10.0'
-    >>> for i, count in enumerate([8.0, 6.0]):
-    ...     page += f'\nvllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{i}"}} {count}'
-    >>> positions_from_metrics(page).survival.tolist()
-    [0.8, 0.6]
-    """
-    drafts, accepted = 0.0, dict[int, float]()
-    for line in _text(text).splitlines():
-        if match := _COUNTER.match(line.strip()):
-            name, labels, value = match.groups()
-            count = _number(value)
-            if name == "drafts":
-                drafts += count
-            elif position := _POSITION_LABEL.search(labels or ""):
-                accepted[int(position.group(1))] = accepted.get(int(position.group(1)), 0.0) + count
-    if drafts <= 0 or not accepted:
-        raise InvalidParameter(
-            "The page must hold spec_decode_num_drafts above 0 and spec_decode_num_accepted_tokens_per_pos with positions; "
-            f"got {drafts:g} drafts and {len(accepted)} positions. Scrape it after some requests."
-        )
-    return PositionAcceptance(_in_order(accepted) / drafts)
-
-
-def positions_from_csv(text: str) -> tuple[PositionAcceptance, ...]:
-    r"""Read survival by position from CSV.
-
-    Either one row per position, with columns "position" (from 0 or 1, contiguous) and "acceptance_rate" ("survival", "rate"), or
-    "accepted" and "drafts", which are divided: one chain. Or one row per run, with columns "…pos_0", "…pos_1", …: one chain per
-    row, empty cells at the end making it shorter.
-
-    Args:
-        text: CSV with a header.
-
-    Returns:
-        One PositionAcceptance per chain.
-
-    Raises:
-        InvalidParameter: on other columns, missing positions, or cells that are no numbers.
-        InvalidDistribution: if the numbers are no survival function.
-        TooLarge: beyond 64 Mi characters or ten million cells.
-
-    Cost: O(length of the text).
-
-    >>> positions_from_csv("position,acceptance_rate\n0,0.8\n1,0.6\n")
-    (PositionAcceptance(length=2, expected_tokens=2.4),)
-    >>> positions_from_csv("dataset,pos_0,pos_1\nmt_bench,0.8,0.6\n")[0].survival.tolist()
-    [0.8, 0.6]
-    """
-    try:
-        reader = csv.DictReader(io.StringIO(_text(text), newline=""), strict=True)
-        # Every row becomes a cell for each column, however short it is.
-        num_cells = len(reader.fieldnames or ()) * (text.count("\n") + text.count("\r"))
-        if num_cells > MAX_CELLS:
-            raise TooLarge(
-                f"A table may have {MAX_CELLS:,} cells; this one has up to {num_cells:,}. Keep the columns that matter."
+        >>> PositionAcceptance.from_conditional([0.8, 0.75]).survival.round(6).tolist()
+        [0.8, 0.6]
+        """
+        array = np.asarray(from_sequence(acceptance, "acceptance"))
+        if array.ndim != 1 or array.dtype.kind not in "iuf" or not ((array >= 0) & (array <= 1)).all():
+            raise InvalidDistribution(
+                f"acceptance must hold one probability per position, (L,) in [0, 1]; got {array.dtype} of shape {array.shape}. "
+                "Divide what was accepted by what was tried."
             )
-        rows = list(reader)
-    except csv.Error as error:
-        raise InvalidParameter(f"The text must be CSV; it does not parse ({error}). Check quotes and separators.") from error
-    names = {name.strip().lower(): name for name in (rows[0] if rows else {}) if isinstance(name, str)}
-    if "position" in names:
-        return (PositionAcceptance(_by_position(rows, names)),)
-    wide = {int(match.group(1)): names[name] for name in names if (match := _WIDE_COLUMN.match(name))}
-    if not wide:
-        raise InvalidParameter(
-            f'The header must name "position", or a column for each position ending in pos_0, pos_1, …; it names {list(names)[:8]}.'
-        )
-    columns = [wide[position] for position in _contiguous(wide)]
-    chains = []
-    for row in rows:
-        cells = [(row[name] or "").strip() for name in columns]
-        length = max((i for i, cell in enumerate(cells, start=1) if cell), default=0)
-        chains.append(PositionAcceptance([_number(cell) for cell in cells[:length]]))
-    return tuple(chains)
+        return cls(np.cumprod(array.astype(np.float64)))
 
+    @classmethod
+    def from_histogram(cls, counts: Sequence[int]) -> PositionAcceptance:
+        """Read how many verifications accepted exactly 0, 1, …, L drafts, as SGLang's spec_accept_histogram.
 
-def positions_to_csv(positions: PositionAcceptance) -> str:
-    r"""Write one row per position, which `positions_from_csv` reads back exactly.
+        Args:
+            counts: H, `(L + 1,)`: H[j] verifications accepted exactly j drafts.
 
-    Args:
-        positions: what is to be written.
+        Returns:
+            PositionAcceptance of length L.
 
-    Returns:
-        CSV with the columns position (from 0) and acceptance_rate (survival).
+        Raises:
+            InvalidParameter: unless there are at least two counts, none negative, some positive.
 
-    Cost: O(L).
+        Cost: O(L).
 
-    >>> positions_to_csv(PositionAcceptance([0.8, 0.6]))
-    'position,acceptance_rate\n0,0.8\n1,0.6\n'
-    """
-    rows = "".join(f"{i},{value!r}\n" for i, value in enumerate(positions.survival.tolist()))
-    return "position,acceptance_rate\n" + rows
+        >>> PositionAcceptance.from_histogram([2, 2, 6]).survival.tolist()
+        [0.8, 0.6]
+        """
+        raw = np.asarray(from_sequence(counts, "counts"))
+        array = raw.astype(np.float64) if raw.dtype.kind in "iuf" else np.empty(0)
+        if array.ndim != 1 or array.size < 2 or not np.isfinite(array).all() or array.min() < 0 or array.sum() <= 0:
+            raise InvalidParameter(
+                f"A histogram needs counts ≥ 0 of 0, 1, … accepted drafts, not all 0; got {raw.tolist()[:8] if raw.ndim else raw}."
+            )
+        return cls(np.cumsum(array[::-1])[::-1][1:] / array.sum())
+
+    @classmethod
+    def from_log(cls, text: str) -> tuple[PositionAcceptance, ...]:
+        """Read every per-position line of a vLLM or llama.cpp log, in order.
+
+        Args:
+            text: the log; other lines are passed over.
+
+        Returns:
+            One PositionAcceptance per line.
+
+        Raises:
+            InvalidParameter: if there is none.
+            InvalidDistribution: if a line's numbers are no survival function.
+            TooLarge: beyond 64 Mi characters.
+
+        Cost: O(length of the text). Accuracy: the three decimals that engines print.
+
+        >>> line = "SpecDecoding metrics: Per-position acceptance rate: 0.800, 0.600, Avg Draft acceptance rate: 70.0%"
+        >>> PositionAcceptance.from_log(line)
+        (PositionAcceptance(length=2, expected_tokens=2.4),)
+        """
+        found = [re.findall(r"\d+(?:\.\d+)?", match) for match in _LOG_LINE.findall(_text(text))]
+        if not found:
+            raise InvalidParameter(
+                'The log must hold "Per-position acceptance rate:" (vLLM) or "acc per pos = (" (llama.cpp, trace level); '
+                "it has none."
+            )
+        return tuple(cls([float(value) for value in values]) for values in found)
+
+    @classmethod
+    def from_metrics(cls, text: str) -> PositionAcceptance:
+        r"""Read the counters of a Prometheus page of vLLM or llama.cpp; engines' label sets are added up.
+
+        Args:
+            text: the page as scraped.
+
+        Returns:
+            PositionAcceptance, accepted tokens at each position over drafts.
+
+        Raises:
+            InvalidParameter: if the counters are missing, or no draft was verified yet.
+            InvalidDistribution: if the quotients are no survival function.
+            TooLarge: beyond 64 Mi characters.
+
+        Cost: O(length of the page).
+
+        >>> page = 'vllm:spec_decode_num_drafts_total{engine="0"} 10.0'
+        >>> for i, count in enumerate([8.0, 6.0]):
+        ...     page += f'\nvllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{i}"}} {count}'
+        >>> PositionAcceptance.from_metrics(page).survival.tolist()
+        [0.8, 0.6]
+        """
+        drafts, accepted = 0.0, dict[int, float]()
+        for line in _text(text).splitlines():
+            if match := _COUNTER.match(line.strip()):
+                name, labels, value = match.groups()
+                count = _number(value)
+                if name == "drafts":
+                    drafts += count
+                elif position := _POSITION_LABEL.search(labels or ""):
+                    accepted[int(position.group(1))] = accepted.get(int(position.group(1)), 0.0) + count
+        if drafts <= 0 or not accepted:
+            raise InvalidParameter(
+                "The page must hold spec_decode_num_drafts above 0 and spec_decode_num_accepted_tokens_per_pos with positions; "
+                f"got {drafts:g} drafts and {len(accepted)} positions. Scrape it after some requests."
+            )
+        return cls(_in_order(accepted) / drafts)
+
+    @classmethod
+    def from_csv(cls, text: str) -> tuple[PositionAcceptance, ...]:
+        r"""Read survival by position from CSV.
+
+        Either one row per position, with columns "position" (from 0 or 1, contiguous) and "acceptance_rate" ("survival",
+        "rate"), or "accepted" and "drafts", which are divided: one chain. Or one row per run, with columns "…pos_0", "…pos_1",
+        …: one chain per row, empty cells at the end making it shorter.
+
+        Args:
+            text: CSV with a header.
+
+        Returns:
+            One PositionAcceptance per chain.
+
+        Raises:
+            InvalidParameter: on other columns, missing positions, or cells that are no numbers.
+            InvalidDistribution: if the numbers are no survival function.
+            TooLarge: beyond 64 Mi characters or ten million cells.
+
+        Cost: O(length of the text).
+
+        >>> PositionAcceptance.from_csv("position,acceptance_rate\n0,0.8\n1,0.6\n")
+        (PositionAcceptance(length=2, expected_tokens=2.4),)
+        >>> PositionAcceptance.from_csv("dataset,pos_0,pos_1\nmt_bench,0.8,0.6\n")[0].survival.tolist()
+        [0.8, 0.6]
+        """
+        try:
+            reader = csv.DictReader(io.StringIO(_text(text), newline=""), strict=True)
+            # Every row becomes a cell for each column, however short it is.
+            num_cells = len(reader.fieldnames or ()) * (text.count("\n") + text.count("\r"))
+            if num_cells > MAX_CELLS:
+                raise TooLarge(
+                    f"A table may have {MAX_CELLS:,} cells; this one has up to {num_cells:,}. Keep the columns that matter."
+                )
+            rows = list(reader)
+        except csv.Error as error:
+            raise InvalidParameter(
+                f"The text must be CSV; it does not parse ({error}). Check quotes and separators."
+            ) from error
+        names = {name.strip().lower(): name for name in (rows[0] if rows else {}) if isinstance(name, str)}
+        if "position" in names:
+            return (cls(_by_position(rows, names)),)
+        wide = {int(match.group(1)): names[name] for name in names if (match := _WIDE_COLUMN.match(name))}
+        if not wide:
+            raise InvalidParameter(
+                'The header must name "position", or a column for each position ending in pos_0, pos_1, …; it names '
+                f"{list(names)[:8]}."
+            )
+        columns = [wide[position] for position in _contiguous(wide)]
+        chains = []
+        for row in rows:
+            cells = [(row[name] or "").strip() for name in columns]
+            length = max((i for i, cell in enumerate(cells, start=1) if cell), default=0)
+            chains.append(cls([_number(cell) for cell in cells[:length]]))
+        return tuple(chains)
+
+    def to_csv(self) -> str:
+        r"""Write one row per position, which `from_csv` reads back exactly.
+
+        Returns:
+            CSV with the columns position (from 0) and acceptance_rate (survival).
+
+        Cost: O(L).
+
+        >>> PositionAcceptance([0.8, 0.6]).to_csv()
+        'position,acceptance_rate\n0,0.8\n1,0.6\n'
+        """
+        rows = "".join(f"{i},{value!r}\n" for i, value in enumerate(self.survival.tolist()))
+        return "position,acceptance_rate\n" + rows
+
+    def by_path(self) -> PathAcceptance:
+        """Return acceptance by path for `optimal_tree` and `choose_tree`: rank 0 at each measured position, nothing elsewhere.
+
+        Returns:
+            A function of the rank path: s_i/s_{i−1} for the chain's i-th vertex, 0 for every other vertex.
+
+        Cost: O(L) once, O(depth) per path.
+
+        >>> PositionAcceptance([0.8, 0.6]).by_path()((0, 0)).__round__(6)
+        0.75
+        """
+        steps = self.conditional.tolist()
+        return lambda path: steps[len(path) - 1] if len(path) <= len(steps) and not any(path) else 0.0
 
 
 def _by_position(rows: list[dict[str, str]], names: dict[str, str]) -> NDArray[np.float64]:

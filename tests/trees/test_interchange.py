@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import otm
-from otm.trees import interchange
-from otm.trees import positions as position_acceptance
+from otm.trees import interchange, positions
 from otm.trees.interchange import (
     acceptance_from_sequoia,
     acceptance_from_sequoia_static,
@@ -27,13 +26,6 @@ from otm.trees.interchange import (
 from otm.trees.optimal import optimal_tree
 from otm.trees.positions import (
     PositionAcceptance,
-    chain_acceptance,
-    positions_from_conditional,
-    positions_from_csv,
-    positions_from_histogram,
-    positions_from_log,
-    positions_from_metrics,
-    positions_to_csv,
 )
 from otm.trees.shape import TreeShape, level_order
 from otm.trees.vector import check_acceptance
@@ -103,8 +95,8 @@ def test_size_and_type_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(interchange, "MAX_TEXT", 10)
     with pytest.raises(otm.errors.TooLarge):
         tree_from_json(tree_to_json())
-    monkeypatch.setattr(position_acceptance, "MAX_TEXT", 10)
-    for reader in (positions_from_log, positions_from_csv, positions_from_metrics):
+    monkeypatch.setattr(positions, "MAX_TEXT", 10)
+    for reader in (PositionAcceptance.from_log, PositionAcceptance.from_csv, PositionAcceptance.from_metrics):
         with pytest.raises(otm.errors.TooLarge):
             reader("x" * 11)
         with pytest.raises(otm.errors.InvalidParameter):
@@ -112,7 +104,7 @@ def test_size_and_type_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_nothing_is_unpickled() -> None:
-    for module in (interchange, position_acceptance):
+    for module in (interchange, positions):
         imported = {
             name.name.split(".")[0]
             for node in ast.walk(ast.parse(inspect.getsource(module)))
@@ -206,7 +198,7 @@ class TestPositions:
         ],
     )
     def test_csv(self, text: str) -> None:
-        (chain,) = positions_from_csv(text)
+        (chain,) = PositionAcceptance.from_csv(text)
         assert chain.survival.tolist() == list(self.survival)
 
     def test_engines_agree(self) -> None:
@@ -231,11 +223,11 @@ class TestPositions:
                 page += f'\nvllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="{engine}",position="{i}"}} {count}.0'
         other = page.replace("vllm:", "llamacpp:")
         reports = [
-            *positions_from_log(vllm + llama),
-            positions_from_metrics(page),
-            positions_from_metrics(other),
-            positions_from_histogram([2, 2, 6]),
-            positions_from_conditional([0.8, 0.75]),
+            *PositionAcceptance.from_log(vllm + llama),
+            PositionAcceptance.from_metrics(page),
+            PositionAcceptance.from_metrics(other),
+            PositionAcceptance.from_histogram([2, 2, 6]),
+            PositionAcceptance.from_conditional([0.8, 0.75]),
         ]
         assert len(reports) == 6
         for chain in reports:
@@ -247,20 +239,20 @@ class TestPositions:
         np.testing.assert_allclose(chain.conditional, [8 / 10, 6 / 8])
         np.testing.assert_allclose(chain.accepted_law, [0.2, 0.2, 0.6])
         assert chain.rate == pytest.approx(14 / 18)  # eighteen drafts were reached
-        tree = optimal_tree(chain_acceptance(chain), num_nodes=9)
+        tree = optimal_tree(chain.by_path(), num_nodes=9)
         assert tree.shape == TreeShape.chain(2)
         assert tree.expected_tokens == pytest.approx(chain.expected_tokens)
         # The mutant that multiplies survivals once more: .8 + .8·.6.
-        assert positions_from_conditional(self.survival).expected_tokens == pytest.approx(2.28)
+        assert PositionAcceptance.from_conditional(self.survival).expected_tokens == pytest.approx(2.28)
 
     @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
     def test_csv_reads_back_exactly(self, values: list[float]) -> None:
         chain = PositionAcceptance(sorted(values, reverse=True))
-        (again,) = positions_from_csv(positions_to_csv(chain))
+        (again,) = PositionAcceptance.from_csv(chain.to_csv())
         assert again.survival.tolist() == chain.survival.tolist()
 
     def test_several_runs(self) -> None:
-        chains = positions_from_csv("dataset,pos_0,pos_1\na,0.8,0.6\nb,0.5,\n")
+        chains = PositionAcceptance.from_csv("dataset,pos_0,pos_1\na,0.8,0.6\nb,0.5,\n")
         assert [chain.survival.tolist() for chain in chains] == [[0.8, 0.6], [0.5]]
 
     @pytest.mark.parametrize(
@@ -289,22 +281,22 @@ class TestPositions:
     )
     def test_damaged_csv_is_refused(self, text: str) -> None:
         with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
-            positions_from_csv(text)
+            PositionAcceptance.from_csv(text)
 
     def test_other_damaged_input_is_refused(self) -> None:
         for call in (
-            lambda: positions_from_log("nothing here"),
-            lambda: positions_from_metrics("vllm:spec_decode_num_drafts_total 0.0"),
-            lambda: positions_from_metrics('vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 3'),
-            lambda: positions_from_metrics("vllm:spec_decode_num_drafts_total NaN"),
-            lambda: positions_from_histogram([5]),
-            lambda: positions_from_histogram([0, 0]),
-            lambda: positions_from_histogram([-1, 2]),
+            lambda: PositionAcceptance.from_log("nothing here"),
+            lambda: PositionAcceptance.from_metrics("vllm:spec_decode_num_drafts_total 0.0"),
+            lambda: PositionAcceptance.from_metrics('vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 3'),
+            lambda: PositionAcceptance.from_metrics("vllm:spec_decode_num_drafts_total NaN"),
+            lambda: PositionAcceptance.from_histogram([5]),
+            lambda: PositionAcceptance.from_histogram([0, 0]),
+            lambda: PositionAcceptance.from_histogram([-1, 2]),
             lambda: PositionAcceptance([]),
             lambda: PositionAcceptance([math.nan]),
             lambda: PositionAcceptance([[0.5]]),
             lambda: PositionAcceptance([0.5, 0.7]),
-            lambda: positions_from_conditional([1.5]),
+            lambda: PositionAcceptance.from_conditional([1.5]),
         ):
             with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
                 call()
@@ -329,23 +321,16 @@ def test_successors_that_are_no_lists(successors: object) -> None:
 def test_short_rows_under_many_columns_are_counted_before_they_are_read() -> None:
     text = ",".join(f"pos_{i}" for i in range(3_000)) + "\n" + "0.5\n" * 10_000
     with pytest.raises(otm.errors.TooLarge, match="cells"):
-        position_acceptance.positions_from_csv(text)
+        PositionAcceptance.from_csv(text)
 
 
 @pytest.mark.parametrize("values", [["a"], [True], [[0.5]], [1.5], [-0.1], [float("nan")]])
 def test_conditional_acceptances_that_are_none(values: object) -> None:
     with pytest.raises(otm.errors.InvalidDistribution):
-        position_acceptance.positions_from_conditional(values)
+        PositionAcceptance.from_conditional(values)
 
 
 @pytest.mark.parametrize("counts", [["a", "b"], [True, False]])
 def test_histograms_without_numbers(counts: object) -> None:
     with pytest.raises(otm.errors.InvalidParameter, match="counts"):
-        position_acceptance.positions_from_histogram(counts)
-
-
-def test_survivals_are_no_positions() -> None:
-    with pytest.raises(
-        otm.errors.InvalidParameter, match=r"must be an otm\.trees\.PositionAcceptance; got \[0\.8, 0\.6\]\. Build"
-    ):
-        chain_acceptance([0.8, 0.6])  # type: ignore[arg-type]
+        PositionAcceptance.from_histogram(counts)

@@ -1,0 +1,158 @@
+"""The optimum five ways on random instances: cut, two linear programs, cvxpy, POT, and brute force over all token sets."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import ot
+import pytest
+from hypothesis import given, settings
+
+import otm
+from otm.drafts.base import enumerate_drafts
+from otm.verifiers.base import members
+from tests import exact, strategies
+from tests.tolerance import CERTIFIED_GAP, rounding
+
+
+def brute_force(problem: otm.Problem) -> float:
+    return float(exact.optimum_iid(exact.exact(problem.draft), exact.exact(problem.target), problem.law.k))
+
+
+@settings(max_examples=300)
+@given(strategies.iid_problems(max_tokens=6, max_k=4))
+def test_the_cut_is_the_minimum_over_all_sets(problem: otm.Problem) -> None:
+    assert abs(otm.optimal_acceptance(problem) - brute_force(problem)) <= rounding(problem.num_tokens, problem.law.k)
+
+
+@given(strategies.iid_problems(max_tokens=5, max_k=1))
+def test_the_cut_for_many_drafts(problem: otm.Problem) -> None:
+    """k ≫ V, on both sides of the switch from multiplied to exponentiated powers at k = 64."""
+    counts = [1, 2, 17, 64, 65, 300, 100_000]
+    values = otm.optimal_acceptance_curve(problem, k=counts)
+    for k, value in zip(counts, values, strict=True):
+        if k <= 300:
+            wanted = brute_force(problem.with_law(otm.IID(k)))
+            assert abs(value - wanted) <= rounding(problem.num_tokens, k), k
+        # The curve multiplies powers on from the previous k; one k alone squares: equal to rounding.
+        assert abs(value - otm.optimal_acceptance(problem.with_law(otm.IID(k)))) <= rounding(problem.num_tokens, k), k
+    assert (np.diff(values) >= -rounding(problem.num_tokens, 64)).all()
+    # SpecTr, Lemma 1: nothing exceeds Q(supp p), and k → ∞ gets there as soon as (1 − p_min)^k is negligible.
+    limit = otm.bounds.support_limit_upper(problem)
+    assert (values <= limit + rounding(problem.num_tokens, 64)).all()
+    smallest = problem.draft[problem.draft > 0].min()
+    assert values[-1] >= limit - problem.num_tokens * (1 - smallest) ** 100_000 - rounding(problem.num_tokens, 64)
+
+
+@settings(max_examples=60)
+@given(strategies.iid_problems(max_tokens=4, max_k=3))
+def test_both_linear_programs_bracket_the_brute_force(problem: otm.Problem) -> None:
+    wanted = brute_force(problem)
+    for method in ("sets", "sequences"):
+        solved = otm.optimum(problem, method=method)
+        slack = rounding(problem.num_tokens, problem.law.k)  # the floats' own problem against the exactly normalised one
+        assert solved.lower - slack <= wanted <= solved.upper + slack
+        assert solved.gap <= CERTIFIED_GAP
+        assert solved.method == method
+
+
+def _random_problems(count: int, seed: int) -> list[otm.Problem]:
+    rng = np.random.default_rng(seed)
+    problems = []
+    for i in range(count):
+        num_tokens, k = int(rng.integers(2, 7)), int(rng.integers(1, 4))
+        concentration = [0.1, 0.5, 2.0][i % 3]
+        rows = otm.examples.dirichlet(num_tokens, rng=rng, rows=2, concentration=concentration)
+        problems.append(otm.Problem(draft=rows[0], target=rows[1], law=otm.IID(k)))
+    return problems
+
+
+@pytest.mark.parametrize("problem", _random_problems(12, seed=1), ids=lambda p: f"V{p.num_tokens}k{p.law.k}")
+class TestAllAgree:
+    def test_cut_and_linear_programs(self, problem: otm.Problem) -> None:
+        value = brute_force(problem)
+        assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=rounding(problem.num_tokens, problem.law.k))
+        for method in ("sets", "sequences"):
+            assert otm.optimum(problem, method=method).value == pytest.approx(value, abs=CERTIFIED_GAP)
+
+    def test_cvxpy(self, problem: otm.Problem) -> None:
+        program = otm.transport.optimum_program(problem)
+        # HiGHS's default feasibility tolerance is 1e-7 in absolute terms.
+        assert program.problem().solve(solver="HIGHS") == pytest.approx(brute_force(problem), abs=1e-7)
+        assert program.problem().is_dcp()
+
+    def test_pot_on_the_dense_membership_cost(self, problem: otm.Problem) -> None:
+        table = enumerate_drafts(problem.law, problem.draft)
+        cost = 1.0 - members(table.tokens, problem.num_tokens)
+        mass = table.mass / table.mass.sum()
+        value = 1.0 - ot.emd2(mass, problem.target / problem.target.sum(), cost, numItermax=1_000_000)
+        assert value == pytest.approx(brute_force(problem), abs=CERTIFIED_GAP)
+
+
+@pytest.mark.parametrize(("num_tokens", "k", "method"), [(24, 3, "sets"), (7, 3, "sequences"), (60, 2, "sets")])
+def test_sizes_that_go_to_the_interior_point_method(num_tokens: int, k: int, method: str) -> None:
+    rng = np.random.default_rng(num_tokens)
+    rows = otm.examples.dirichlet(num_tokens, rng=rng, rows=2, concentration=0.5)
+    problem = otm.Problem(draft=rows[0], target=rows[1], law=otm.IID(k))
+    solved = otm.optimum(problem, method=method)  # type: ignore[arg-type]
+    value = otm.optimal_acceptance(problem)
+    assert solved.lower - 1e-12 <= value <= solved.upper + 1e-12
+    assert solved.gap <= CERTIFIED_GAP
+    T = solved.cut
+    assert 1 + problem.target[T].sum() - problem.draft[T].sum() ** k == pytest.approx(value, abs=CERTIFIED_GAP)
+    np.testing.assert_allclose(solved.coupling.output_marginal, problem.target, atol=1e-12)
+    assert solved.coupling.acceptance == pytest.approx(value, abs=CERTIFIED_GAP)
+
+
+def test_extra_constraints_lower_the_value_as_they_should() -> None:
+    # Forbidding y = 0 as an output of drafts (0, 0) takes away exactly what the optimum puts there beyond what is free.
+    problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    program = otm.transport.optimum_program(problem)
+    both_zero = int(np.flatnonzero((program.drafts == 0).all(axis=1))[0])
+    value = program.problem(program.plan[both_zero, 0] == 0).solve(solver="HIGHS")
+    # By hand: (0,0) has mass 9/16, so all of token 1's ½ goes there and 1/16 of the row is left, which must output 0: infeasible.
+    assert value == -np.inf
+    value = program.problem(program.plan[both_zero, 0] <= 1 / 4).solve(solver="HIGHS")
+    # At least 9/16 − 1/4 = 5/16 of row (0,0) outputs 1, a miss each; everything else can hit: 1 − 5/16.
+    assert value == pytest.approx(11 / 16, abs=1e-7)
+    assert len(program.constraints) == 2
+    assert isinstance(program.problem(), cp.Problem)
+
+
+def test_the_cut_accepts_ties_at_the_boundary() -> None:
+    problem = otm.Problem(draft=otm.examples.uniform(8), target=otm.examples.uniform(8), law=otm.IID(3))
+    assert otm.optimal_acceptance(problem) == pytest.approx(1.0, abs=rounding(8, 3))
+    assert otm.optimal_cut(problem).sum() in (0, 8)
+
+
+def test_real_size_against_an_independent_scan() -> None:
+    # V = 128,256: the prefix scan in extended precision, without the library's order of operations.
+    rng = np.random.default_rng(0)
+    V = 128_256
+    p, q = otm.examples.dirichlet(V, rng=rng, concentration=0.05), otm.examples.dirichlet(V, rng=rng, concentration=0.05)
+    q = 0.7 * p + 0.3 * q
+    q /= q.sum()
+    counts = (1, 2, 8, 64, 300)
+    values = otm.optimal_acceptance_curve(otm.Problem(draft=p, target=q, law=otm.IID(1)), k=counts)
+    wide_p, wide_q = p.astype(np.longdouble), q.astype(np.longdouble)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        order = np.argsort(np.where(p > 0, wide_q / wide_p, np.inf), kind="stable")
+    P = np.concatenate([[0], np.cumsum(wide_p[order] / wide_p.sum())])
+    Q = np.concatenate([[0], np.cumsum(wide_q[order] / wide_q.sum())])
+    for k, value in zip(counts, values, strict=True):
+        # Running sums of n masses err by at most n·u·(their total), in practice √n of that: V·u = 1.4e-11, √V·u = 4e-14.
+        assert float(1 + (Q - P**k).min()) == pytest.approx(float(value), abs=1e-12), k
+
+
+def test_inputs_are_never_written_to() -> None:
+    rng = np.random.default_rng(4)
+    p, q = otm.examples.dirichlet(6, rng=rng, rows=3), otm.examples.dirichlet(6, rng=rng, rows=3)
+    before = p.copy(), q.copy()
+    problem = otm.Problem(draft=p, target=q, law=otm.IID(3))
+    otm.optimal_acceptance_curve(problem, k=[1, 5, 100])
+    otm.acceptance_curve(otm.KSeq(), problem, k=[1, 5])
+    otm.acceptance(otm.KSeq(gamma=5.0), problem)
+    otm.acceptance(otm.RecursiveRejection(), problem)
+    otm.optimal_cut(otm.Problem(draft=p[0], target=q[0], law=otm.IID(3)))
+    np.testing.assert_array_equal(p, before[0])
+    np.testing.assert_array_equal(q, before[1])
