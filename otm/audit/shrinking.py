@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -20,14 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.candidate import CandidateFailure
-from otm.audit.exact import ExactAudit, audit_exactly
-from otm.audit.instances import one_per_drafter, standard_problems
+from otm.audit.exact_audit import ExactAudit, exact
+from otm.audit.instances import one_per_drafter, standard_problems, table_model
+from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.drafts import IID, Law
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import check_count, normalise
 from otm.problem import Problem
+from otm.sequence.models import TableModel
 
 BUDGET = 300
+"""Problems tried."""
 
 _LARGEST_DENOMINATOR = {2: 8, 3: 6, 4: 4, 5: 3}
 """By number of tokens: beyond, a level holds more problems than the budget."""
@@ -41,9 +44,9 @@ def shrink(
     """Return the audit of the smallest problem on which a verifier is not lossless, or None if none is found.
 
     Args:
-        candidate: as for `audit_exactly`.
+        candidate: as for `exact`.
         law: the kind of drafts; up to `law.k` of them are tried. `otm.IID(1)` unless given.
-        tolerance: as for `audit_exactly`.
+        tolerance: as for `exact`.
         budget: how many problems are tried at most.
 
     Returns:
@@ -76,7 +79,7 @@ def shrink(
 def _failing(candidate: object, problem: Problem, tolerance: float | None) -> ExactAudit | None:
     """Return the audit of a problem on which the candidate is not lossless, else None."""
     try:
-        audit = audit_exactly(candidate, problem, tolerance=tolerance)
+        audit = exact(candidate, problem, tolerance=tolerance)
     except CandidateFailure:
         return None
     return audit if audit.verdict == "not lossless" else None
@@ -153,3 +156,66 @@ def rational_laws(num_tokens: int, denominator: int) -> list[tuple[NDArray[Any],
         if math.lcm(*(part.denominator for part in parts)) == denominator:
             found.append((np.array([float(part) for part in parts]), denominator))
     return found
+
+
+def shrink_sequence(
+    candidate: object, *, num_drafts: Sequence[int] = (1, 2), tolerance: float | None = None, budget: int = BUDGET
+) -> SequenceAudit | None:
+    """Return the audit of the smallest toy models on which a block verifier is not lossless, or None if none is found.
+
+    Tried in order: fewest drafts, then fewest tokens; the same laws at every position, then laws that depend on the position or on
+    the token before; then the denominators of the probabilities.
+
+    Args:
+        candidate, tolerance: as for `sequence`.
+        num_drafts: the block lengths γ to try.
+        budget: how many pairs of models are tried at most.
+
+    Returns:
+        SequenceAudit or None.
+
+    Raises:
+        InvalidParameter: if the candidate is no callable, a length is below 1, or budget < 1.
+
+    Cost: at most `budget` audits on two or three tokens.
+
+    >>> found = shrink_sequence(lambda p, q, drafts, uniforms: [drafts[0]], num_drafts=[1])
+    >>> found.num_drafts, found.total_variation
+    (1, 1.0)
+    """
+    lengths = sorted(check_count(gamma, name="num_drafts") for gamma in num_drafts)
+    for gamma, (p, q) in itertools.islice(_small_models(lengths), check_count(budget, name="budget")):
+        try:
+            audit = sequence(candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
+        except CandidateFailure:
+            continue
+        if audit.verdict == "not lossless":
+            return audit
+    return None
+
+
+def _small_models(lengths: Sequence[int]) -> Iterator[tuple[int, tuple[TableModel, TableModel]]]:
+    """Yield (γ, (draft, target)), smallest first."""
+    for gamma, num_tokens in itertools.product(lengths, (2, 3)):
+        laws = [law for d in range(1, 5 if num_tokens == 2 else 4) for law, _ in rational_laws(num_tokens, d)]
+        for p, q in sorted(itertools.product(laws, laws), key=_denominators):
+            same = (table_model(lambda c, law=law: law, num_tokens, gamma) for law in (p, q))  # type: ignore[misc]
+            yield gamma, tuple(same)  # type: ignore[misc]
+        few = [law for d in range(1, 3) for law, _ in rational_laws(num_tokens, d)]
+        if num_tokens == 2:
+            for p0, p1, q0, q1 in itertools.product(few, repeat=4):
+                yield gamma, (_by_position(p0, p1, gamma), _by_position(q0, q1, gamma))
+                yield gamma, (_by_token(p0, p1, gamma), _by_token(q0, q1, gamma))
+
+
+def _denominators(pair: tuple[NDArray[Any], NDArray[Any]]) -> tuple[float, ...]:
+    """Order pairs by their smallest positive probability: the reciprocal of the denominator, near enough."""
+    return tuple(sorted(-float(law[law > 0].min()) for law in pair))[::-1]
+
+
+def _by_position(first: NDArray[Any], later: NDArray[Any], gamma: int) -> TableModel:
+    return table_model(lambda context: later if context else first, 2, gamma)
+
+
+def _by_token(after_zero: NDArray[Any], after_one: NDArray[Any], gamma: int) -> TableModel:
+    return table_model(lambda context: after_one if context and context[-1] else after_zero, 2, gamma)
