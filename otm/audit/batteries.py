@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
 from otm.audit.exact_audit import ExactAudit, exact
 from otm.audit.instances import standard_models, standard_problems
-from otm.audit.integration import IntegratedAudit
+from otm.audit.integration import Integrated
 from otm.audit.markdown import number, table
 from otm.audit.sampled_audit import SampledAudit, sampled
 from otm.audit.sequence_audit import SequenceAudit, sequence
@@ -21,8 +21,6 @@ from otm.drafts import IID, Law
 from otm.errors import InvalidParameter
 from otm.pmf import check_count
 from otm.problem import Problem
-
-Integrated = TypeVar("Integrated", bound=IntegratedAudit)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)

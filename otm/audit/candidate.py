@@ -15,8 +15,9 @@ with `drafts` `(m, k)` and a NumPy generator, which a kernel may use to seed its
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -186,15 +187,24 @@ def _as_int(token: Any) -> int | None:
         return None
 
 
+@contextlib.contextmanager
+def naming_failures(place: str = "") -> Iterator[None]:
+    """Raise `CandidateFailure` for whatever the callable raises, with what it was, and after it the place."""
+    try:
+        yield
+    except CandidateFailure as error:
+        raise CandidateFailure(f"{error}{place}") from error
+    except (Exception, SystemExit) as error:  # an exit must not end the audit with its own status
+        raise CandidateFailure(f"The callable raised {type(error).__name__}: {error}.{place}") from error
+
+
 def outcome_of(function: Callable[[], Any]) -> Any:
     """Run a candidate and return its output, or `Failed` with what it raised: how often is for the audit to say.
 
     Warnings of NumPy are silenced: a 0/0 that the output does not depend on is no fault, and one that it depends on shows.
     """
     try:
-        with np.errstate(all="ignore"):
+        with naming_failures(), np.errstate(all="ignore"):
             return function()
     except CandidateFailure as error:
         return Failed(str(error))
-    except (Exception, SystemExit) as error:  # an exit must not end the audit with its own status
-        return Failed(f"The callable raised {type(error).__name__}: {error}.")

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from otm.audit.candidate import CandidateFailure, Failed
 from otm.audit.probing import probe
@@ -73,6 +73,9 @@ class IntegratedAudit(Audit):
     def how(self, drafts: str) -> str:
         """Return how the law was found, over every one of `drafts`."""
         return _HOW[self.method].format(drafts=drafts, cells=self.cells)
+
+
+Integrated = TypeVar("Integrated", bound=IntegratedAudit)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.candidate import BatchCandidate, Candidate, CandidateFailure, as_candidate, read_batch, read_token
+from otm.audit.candidate import (
+    NO_TOKEN,
+    BatchCandidate,
+    Candidate,
+    CandidateFailure,
+    as_candidate,
+    naming_failures,
+    read_batch,
+    read_token,
+)
 from otm.audit.evidence import (
     ConfidenceInterval,
     detectable,
@@ -43,8 +52,8 @@ _LEAST_ERROR, _LEAST_DETECT = 1e-100, 1e-100
 _FIRST_LOOK = 500
 _LARGEST_BATCH = 20_000
 
-# Draws a number of outputs: tokens (m,), drafts (m, k), accept flags (m,) or None.
-_Draw = Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]]
+_Drawn = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]
+"""Output tokens (m,), drafts (m, k), accept flags (m,) or None."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -314,12 +323,12 @@ def _check_errors(false_alarm: float, missed: float) -> tuple[float, float]:
     )
 
 
-def _draws(candidate: object, problem: Problem, rng: np.random.Generator) -> tuple[_Draw, str]:
+def _draws(candidate: object, problem: Problem, rng: np.random.Generator) -> tuple[Callable[[int], _Drawn], str]:
     """Return how to draw outputs of a candidate, and its name."""
     if isinstance(candidate, Verifier):
         rule = prepare(candidate, problem)
 
-        def run_rule(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
+        def run_rule(size: int) -> _Drawn:
             samples = run(rule, size=size, rng=rng)
             return samples.output, samples.drafts, samples.accepted
 
@@ -335,41 +344,25 @@ def _draws(candidate: object, problem: Problem, rng: np.random.Generator) -> tup
     return lambda size: _run_rows(single, problem, drafts_of(size), rng), single.name
 
 
-def _run_batch(
-    candidate: BatchCandidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
-    try:
+def _run_batch(candidate: BatchCandidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator) -> _Drawn:
+    with naming_failures():
         answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts.copy(), rng)
         outputs, flags = read_batch(answer, len(drafts), problem.num_tokens)
-    except CandidateFailure:
-        raise
-    except (Exception, SystemExit) as error:
-        raise CandidateFailure(f"The callable raised {type(error).__name__}: {error}.") from error
     return outputs, drafts, flags
 
 
-def _run_rows(
-    candidate: Candidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
+def _run_rows(candidate: Candidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator) -> _Drawn:
     uniforms = rng.random((len(drafts), candidate.count(problem.law.k, problem.num_tokens)))
-    outputs = np.empty(len(drafts), dtype=np.int64)
-    flags = np.zeros(len(drafts), dtype=bool)
-    flagged = True
-    for row in range(len(drafts)):
-        try:
-            answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts[row].copy(), uniforms[row])
+    found = []
+    for row, numbers in zip(drafts, uniforms, strict=True):
+        with naming_failures(f" Drafts: {row.tolist()}."):
+            answer = candidate.verify(problem.draft.copy(), problem.target.copy(), row.copy(), numbers)
             token, flag = read_token(answer, problem.num_tokens)
-        except CandidateFailure as error:
-            raise CandidateFailure(f"{error} Drafts: {drafts[row].tolist()}.") from error
-        except (Exception, SystemExit) as error:
-            raise CandidateFailure(
-                f"The callable raised {type(error).__name__}: {error}. Drafts: {drafts[row].tolist()}."
-            ) from error
-        if token < 0:
-            raise CandidateFailure(
-                f"The callable must return a token in [0, {problem.num_tokens}); it returned {answer!r}. Drafts: "
-                f"{drafts[row].tolist()}."
-            )
-        outputs[row], flags[row] = token, bool(flag)
-        flagged = flagged and flag is not None
-    return outputs, drafts, flags if flagged else None
+            if token == NO_TOKEN:
+                raise CandidateFailure(
+                    f"The callable must return a token in [0, {problem.num_tokens}); it returned {answer!r}."
+                )
+        found.append((token, flag))
+    outputs, flags = zip(*found, strict=True)
+    said = None if None in flags else np.asarray(flags, dtype=bool)
+    return np.asarray(outputs, dtype=np.int64), drafts, said
