@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.candidate import Candidate, as_candidate, outcome_of, read_block
-from otm.audit.integration import IntegratedAudit, answers_of, check_tolerance
+from otm.audit.integration import Answers, IntegratedAudit, answers_of, check_tolerance
 from otm.audit.markdown import MOST_ENTRIES, number, numbers, table
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
@@ -181,19 +181,13 @@ def sequence(
         tolerance=allowed,
         described="these models",
     )
-    outputs: dict[tuple[int, ...], float] = {}
-    for _, (output, _), mass in answers.found:
-        outputs[output] = outputs.get(output, 0.0) + mass
-    law = np.zeros((num_tokens,) * (gamma + 1))
-    for output, mass in outputs.items():
-        law[output] += mass * _completions(target_tables, output, gamma + 1)
     counted = all(count is not None for _, (_, count), _ in answers.found)
     return SequenceAudit(
         name=function.name,
         context=start,
         draft_tables=draft_tables,
         target_tables=target_tables,
-        law=law,
+        law=_completed(answers, target_tables, gamma + 1),
         target_law=_completions(target_tables, (), gamma + 1),
         tokens_per_call=math.fsum(mass * len(output) for _, (output, _), mass in answers.found),
         accepted=math.fsum(mass * count for _, (_, count), mass in answers.found) if counted else None,
@@ -221,6 +215,17 @@ def _tables(model: LanguageModel, start: tuple[int, ...], depth: int, name: str)
 
 def _chain(tables: Tables, block: tuple[int, ...]) -> float:
     return math.prod(float(tables[block[:i]][token]) for i, token in enumerate(block))
+
+
+def _completed(answers: Answers, tables: Tables, length: int) -> NDArray[np.float64]:
+    """Return the law of the answers, each followed by samples of the target up to `length` tokens in all."""
+    outputs: dict[tuple[int, ...], float] = {}
+    for _, (output, _), mass in answers.found:
+        outputs[output] = outputs.get(output, 0.0) + mass
+    law = np.zeros((len(tables[()]),) * length)
+    for output, mass in outputs.items():
+        law[output] += mass * _completions(tables, output, length)
+    return law
 
 
 def _completions(tables: Tables, output: tuple[int, ...], length: int) -> NDArray[np.float64]:
