@@ -24,16 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from otm.audit import (
-    BatchCandidate,
-    Candidate,
-    audit_battery,
-    audit_exactly,
-    audit_log,
-    audit_sampled,
-    audit_sampled_battery,
-    audit_sequence_battery,
-)
+from otm import audit
+from otm.audit import BatchCandidate, Candidate
 from otm.drafts import LAWS, Law
 from otm.errors import InvalidParameter, OtmError
 from otm.problem import Problem
@@ -158,22 +150,22 @@ def _audit(options: argparse.Namespace) -> Any:
         if options.callable is not None:
             raise InvalidParameter("A log is audited without a callable; got both. Drop one of them.")
         law = None if options.law is None else _laws(options, (1,))[0]
-        return audit_log(options.log, law=law, false_alarm=options.false_alarm)
+        return audit.log(options.log, law=law, false_alarm=options.false_alarm)
     if options.callable is None:
         raise InvalidParameter("An audit needs module:function, or --log FILE; got neither. See python -m otm audit --help.")
     candidate = _candidate(options)
     if options.mode == "sequence":
-        return audit_sequence_battery(candidate, num_drafts=options.drafts or (1, 2), tolerance=options.tolerance)
+        return audit.sequence_battery(candidate, num_drafts=options.drafts or (1, 2), tolerance=options.tolerance)
     problem = _problem(options)
     if options.mode == "exact":
         if problem is not None:
-            return audit_exactly(candidate, problem, tolerance=options.tolerance)
-        return audit_battery(candidate, laws=_laws(options, (1,)), tolerance=options.tolerance)
+            return audit.exact(candidate, problem, tolerance=options.tolerance)
+        return audit.exact_battery(candidate, laws=_laws(options, (1,)), tolerance=options.tolerance)
     errors = {"detect": options.detect, "false_alarm": options.false_alarm, "missed": options.missed}
     rng = np.random.default_rng(options.seed)
     if problem is not None:
-        return audit_sampled(candidate, problem, rng=rng, **errors)
-    return audit_sampled_battery(candidate, laws=_laws(options, (1,)), rng=rng, **errors)
+        return audit.sampled(candidate, problem, rng=rng, **errors)
+    return audit.sampled_battery(candidate, laws=_laws(options, (1,)), rng=rng, **errors)
 
 
 def _laws(options: argparse.Namespace, default: Sequence[int]) -> list[Law]:

@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 from torch.overrides import TorchFunctionMode
 
 import otm
-from otm.audit import Candidate, LogAudit, Record, SampledAudit, audit_outputs, audit_records
+from otm import audit
+from otm.audit import Candidate
+from otm.audit.log_audit import LogAudit
+from otm.audit.records import LogRecord
+from otm.audit.sampled_audit import SampledAudit
 
 from ..errors import AnalysisError
 from ..models.pair import Pair, to_numpy
@@ -178,7 +182,7 @@ def audit_first_tokens(
         )
         for _ in range(samples)
     ]
-    return audit_outputs(np.asarray(outputs), target=law, name="transformers generate, first tokens", false_alarm=false_alarm)
+    return audit.outputs(np.asarray(outputs), target=law, name="transformers generate, first tokens", false_alarm=false_alarm)
 
 
 def audit_texts(
@@ -209,17 +213,19 @@ def audit_texts(
     records = itertools.chain.from_iterable(
         records_of(pair, prompt, text, temperature=temperature, top_k=top_k) for prompt, text in texts
     )
-    return audit_records(records, name="transformers generate, whole texts", false_alarm=false_alarm)
+    return audit.log(records, name="transformers generate, whole texts", false_alarm=false_alarm)
 
 
-def records_of(pair: Pair, prompt: Sequence[int], text: Sequence[int], *, temperature: float, top_k: int) -> Iterator[Record]:
+def records_of(
+    pair: Pair, prompt: Sequence[int], text: Sequence[int], *, temperature: float, top_k: int
+) -> Iterator[LogRecord]:
     """Yield a log record for each token of a text: the target's and the draft's law at its place, and the token."""
     draft_logits, target_logits = pair.logits(torch.tensor([[*prompt, *text[:-1]]]))
     first = len(prompt) - 1
     p, q = (processed(logits[0, first:], temperature=temperature, top_k=top_k) for logits in (draft_logits, target_logits))
     for i, token in enumerate(text):
         listed = np.flatnonzero((q[i] > 0) | (p[i] > 0))
-        yield Record(
+        yield LogRecord(
             context=f"{i}",
             drafts=np.empty(0, dtype=np.int64),
             target=np.append(q[i, listed], 0.0),

@@ -2,7 +2,7 @@
 
 An engine's kernel verifies a batch of rows, with randomness of its own, from tensors on its device; the audit wants a function of
 (draft, target, drafts, rng). The functions here do the tiling. Write the lambda that calls your kernel, and pass the result to
-`otm.audit.audit_sampled`, or to `audit_exactly` where the kernel takes its uniforms as an argument.
+`otm.audit.sampled`, or to `otm.audit.exact` where the kernel takes its uniforms as an argument.
 
 vLLM (v1)::
 
@@ -109,7 +109,7 @@ def from_uniform_kernel(
         dtype: float32 kernels need `tolerance=otm.audit.rounding_tolerance(…, unit_roundoff=2**-24)`.
 
     Returns:
-        Candidate for `otm.audit.audit_sequence`; it is probed, as torch cannot be traced.
+        Candidate for `otm.audit.sequence`; it is probed, as torch cannot be traced.
     """
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:

@@ -15,8 +15,9 @@ with `drafts` `(m, k)` and a NumPy generator, which a kernel may use to seed its
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,7 @@ from numpy.typing import NDArray
 
 from otm.errors import InvalidParameter, OtmError
 from otm.pmf import check_count
-from otm.problem import Problem
-from otm.verbs import prepare
-from otm.verifiers.base import Conditional, Verifier
+from otm.verifiers.base import Verifier
 
 
 class CandidateFailure(OtmError, RuntimeError):
@@ -107,43 +106,9 @@ def as_candidate(thing: object) -> Candidate:
     if isinstance(thing, BatchCandidate | Verifier) or not callable(thing):
         raise InvalidParameter(
             f"This audit needs a function verify(draft, target, drafts, uniforms); got {thing!r}. Batched kernels go to "
-            "audit_sampled, otm's own verifiers to audit_exactly."
+            "otm.audit.sampled, otm's own verifiers to otm.audit.exact."
         )
     return Candidate(thing)
-
-
-def steps_of(verifier: Verifier, problem: Problem) -> Candidate:
-    """Return the steps that one of the library's own samplers executes, as a candidate for this problem.
-
-    Args:
-        verifier: one whose rule needs nothing but the drafts (not a race).
-        problem: one pair of distributions `(V,)`; the candidate is prepared for it alone.
-
-    Returns:
-        A candidate that runs the rule's `verify` on one row.
-
-    Raises:
-        InvalidParameter: for a rule with shared randomness, whose drafts and output come from the same numbers; see `audit_steps`.
-        Unsupported, ShapeMismatch: as `otm.prepare`.
-
-    Cost: one preparation of the rule; a call runs it on one row.
-
-    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
-    >>> steps_of(otm.Maximal(), problem).verify(problem.draft, problem.target, np.array([0]), np.array([0.7, 0.5]))
-    (1, False)
-    """
-    rule = prepare(verifier, problem)
-    if not isinstance(rule, Conditional):
-        raise InvalidParameter(
-            f"steps_of needs a rule that sees the drafts only; {verifier!r} shares its randomness with the drafter. "
-            "Call audit_steps, which integrates over both."
-        )
-
-    def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
-        output, accepted = rule.verify(drafts[None, :], uniforms[None, :], None)
-        return int(output[0]), bool(accepted[0])
-
-    return Candidate(verify, name=f"the steps of {verifier!r}", num_uniforms=lambda k, num_tokens: rule.num_uniforms)
 
 
 NO_TOKEN = -1
@@ -222,15 +187,24 @@ def _as_int(token: Any) -> int | None:
         return None
 
 
+@contextlib.contextmanager
+def naming_failures(place: str = "") -> Iterator[None]:
+    """Raise `CandidateFailure` for whatever the callable raises, with what it was, and after it the place."""
+    try:
+        yield
+    except CandidateFailure as error:
+        raise CandidateFailure(f"{error}{place}") from error
+    except (Exception, SystemExit) as error:  # an exit must not end the audit with its own status
+        raise CandidateFailure(f"The callable raised {type(error).__name__}: {error}.{place}") from error
+
+
 def outcome_of(function: Callable[[], Any]) -> Any:
     """Run a candidate and return its output, or `Failed` with what it raised: how often is for the audit to say.
 
     Warnings of NumPy are silenced: a 0/0 that the output does not depend on is no fault, and one that it depends on shows.
     """
     try:
-        with np.errstate(all="ignore"):
+        with naming_failures(), np.errstate(all="ignore"):
             return function()
     except CandidateFailure as error:
         return Failed(str(error))
-    except (Exception, SystemExit) as error:  # an exit must not end the audit with its own status
-        return Failed(f"The callable raised {type(error).__name__}: {error}.")

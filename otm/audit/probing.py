@@ -17,8 +17,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
+from otm.audit.tracing import Function, Integral
 from otm.errors import InvalidParameter
 
 GRID = 64
@@ -28,25 +30,7 @@ _PROBES = 12
 _CHECKS = 256
 _SEED = 0
 _LEAST_WIDTH = 2.0**-70
-
-Function = Callable[[NDArray[Any]], Hashable]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class ProbedLaw:
-    """The law of a black box of n uniforms.
-
-    Attributes:
-        mass: probability of each value, exact if no cell is narrower than 1/64 along an axis.
-        cells: number of cells found.
-        checked: random points at which the cells were asked to predict the value.
-        missed: how many of them they predicted wrongly.
-    """
-
-    mass: dict[Hashable, float]
-    cells: int
-    checked: int
-    missed: int
+_FALSE_ALARM = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,8 +41,12 @@ class _Cells:
     below: list[Any]
 
 
-def probe(function: Function, num_uniforms: int) -> ProbedLaw:
+def probe(function: Function, num_uniforms: int) -> Integral:
     """Return the law of a black box `function(uniforms)`, with `uniforms` float64 `(num_uniforms,)`.
+
+    Returns:
+        Integral, exact if no cell is narrower than 1/64 along an axis: `error` is 0 where the cells predict the function at every
+        random point. Where they do not, it bounds the volume that they predict wrongly (Clopper–Pearson).
 
     Raises:
         InvalidParameter: if the function is no function of its uniforms (it gave two values at one point).
@@ -70,16 +58,15 @@ def probe(function: Function, num_uniforms: int) -> ProbedLaw:
     if values != [function(point.copy()) for point in points]:
         raise InvalidParameter(
             "The callable must be a function of its arguments to be audited exactly; it returned two values for the same "
-            "uniforms. Take its randomness from `uniforms`, or call audit_sampled."
+            "uniforms. Take its randomness from `uniforms`, or call otm.audit.sampled."
         )
     probes = np.random.default_rng(_SEED).random((_PROBES, num_uniforms))
     root = _cells_from(function, [], probes)
     masses: dict[Hashable, list[float]] = {}
     cells = _collect(root, 1.0, masses)
     missed = sum(_look_up(root, point) != value for point, value in zip(points, values, strict=True))
-    return ProbedLaw(
-        mass={value: math.fsum(parts) for value, parts in masses.items()}, cells=cells, checked=len(points), missed=missed
-    )
+    error = float(scipy.stats.beta.isf(_FALSE_ALARM, missed + 1, len(points) - missed)) if missed else 0.0
+    return Integral(mass={value: math.fsum(parts) for value, parts in masses.items()}, error=error, cells=cells)
 
 
 def _cells_from(function: Function, prefix: list[float], probes: NDArray[np.float64]) -> Any:

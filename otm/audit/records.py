@@ -38,7 +38,7 @@ class InvalidRecord(InvalidParameter):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Record:
+class LogRecord:
     """One output token of a log.
 
     Attributes:
@@ -63,14 +63,14 @@ class Record:
         return int(found[0]) if found.size else len(self.tokens)
 
 
-def read_log(path: str | Path) -> Iterator[Record]:
+def read_log(path: str | Path) -> Iterator[LogRecord]:
     r"""Yield the records of a JSONL file, one line in memory at a time.
 
     Args:
         path: the file; empty lines are passed over.
 
     Yields:
-        Record, in order.
+        LogRecord, in order.
 
     Raises:
         InvalidParameter: unless `path` is a regular file (devices and pipes are not read).
@@ -105,7 +105,7 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def parse_record(line: str | bytes, number: int) -> Record:
+def parse_record(line: str | bytes, number: int) -> LogRecord:
     """Read one line of a log. Nothing in a record is a path, a name of code or anything but data.
 
     Args:
@@ -113,7 +113,7 @@ def parse_record(line: str | bytes, number: int) -> Record:
         number: of the line, for the message.
 
     Returns:
-        Record.
+        LogRecord.
 
     Raises:
         InvalidRecord: unless the line is a record.
@@ -143,7 +143,7 @@ def _refuse(name: str) -> float:
     raise InvalidRecord(f"{name} is no probability")
 
 
-def _record(data: dict[str, Any]) -> Record:
+def _record(data: dict[str, Any]) -> LogRecord:
     unknown = set(data) - {"context", "drafts", "draft", "target", "output", "accepted"}
     if unknown or "target" not in data or "output" not in data:
         raise InvalidRecord(f"keys are context, drafts, draft, target, output and accepted; got {sorted(data)}")
@@ -163,7 +163,7 @@ def _record(data: dict[str, Any]) -> Record:
         listed, masses = _law(data["draft"], "draft")
         tokens, target, draft = _together(tokens, target, listed, masses)
     context = data.get("context", "")
-    return Record(str(context), np.asarray(drafts, dtype=np.int64), target, draft, tokens, output)
+    return LogRecord(str(context), np.asarray(drafts, dtype=np.int64), target, draft, tokens, output)
 
 
 def _is_token(value: object) -> bool:

@@ -10,9 +10,11 @@ shapes.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -20,14 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.candidate import CandidateFailure
-from otm.audit.exact import ExactAudit, audit_exactly
-from otm.audit.instances import one_per_drafter, standard_problems
+from otm.audit.exact_audit import ExactAudit, exact
+from otm.audit.instances import one_per_drafter, standard_problems, table_model
+from otm.audit.integration import Integrated
+from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.drafts import IID, Law
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import check_count, normalise
 from otm.problem import Problem
+from otm.sequence.models import TableModel
 
 BUDGET = 300
+"""Problems tried."""
 
 _LARGEST_DENOMINATOR = {2: 8, 3: 6, 4: 4, 5: 3}
 """By number of tokens: beyond, a level holds more problems than the budget."""
@@ -41,9 +47,9 @@ def shrink(
     """Return the audit of the smallest problem on which a verifier is not lossless, or None if none is found.
 
     Args:
-        candidate: as for `audit_exactly`.
+        candidate: as for `exact`.
         law: the kind of drafts; up to `law.k` of them are tried. `otm.IID(1)` unless given.
-        tolerance: as for `audit_exactly`.
+        tolerance: as for `exact`.
         budget: how many problems are tried at most.
 
     Returns:
@@ -61,25 +67,33 @@ def shrink(
     """
     kind = IID(1) if law is None else law
     left = check_count(budget, name="budget")
-    for problem in itertools.islice(small_problems(kind), left):
-        audit = _failing(candidate, problem, tolerance)
-        if audit is not None:
-            return audit
+    smallest = _first_failing(_exact_audits(candidate, itertools.islice(small_problems(kind), left), tolerance))
+    if smallest is not None:
+        return smallest
     for k in range(1, kind.k + 1):
-        for _, problem in sorted(standard_problems(kind.with_k(k)), key=lambda named: named[1].num_tokens):
-            audit = _failing(candidate, problem, tolerance)
-            if audit is not None:
-                return _reduce(candidate, audit, tolerance)
+        problems = sorted((problem for _, problem in standard_problems(kind.with_k(k))), key=lambda problem: problem.num_tokens)
+        failing = _first_failing(_exact_audits(candidate, problems, tolerance))
+        if failing is not None:
+            return _reduce(candidate, failing, tolerance)
     return None
 
 
-def _failing(candidate: object, problem: Problem, tolerance: float | None) -> ExactAudit | None:
-    """Return the audit of a problem on which the candidate is not lossless, else None."""
-    try:
-        audit = audit_exactly(candidate, problem, tolerance=tolerance)
-    except CandidateFailure:
-        return None
-    return audit if audit.verdict == "not lossless" else None
+def _exact_audits(
+    candidate: object, problems: Iterable[Problem], tolerance: float | None
+) -> Iterator[Callable[[], ExactAudit]]:
+    return (functools.partial(exact, candidate, problem, tolerance=tolerance) for problem in problems)
+
+
+def _first_failing(audits: Iterable[Callable[[], Integrated]]) -> Integrated | None:
+    """Carry out audits one by one, and return the first that says "not lossless"; those on which the callable fails say nothing."""
+    for carry_out in audits:
+        try:
+            audit = carry_out()
+        except CandidateFailure:
+            continue
+        if audit.verdict == "not lossless":
+            return audit
+    return None
 
 
 def _reduce(candidate: object, audit: ExactAudit, tolerance: float | None) -> ExactAudit:
@@ -87,15 +101,13 @@ def _reduce(candidate: object, audit: ExactAudit, tolerance: float | None) -> Ex
     dropped: ExactAudit | None = audit
     while dropped is not None:
         audit = dropped
-        fewer = (_failing(candidate, problem, tolerance) for problem in _without_a_token(audit.problem))
-        dropped = next((found for found in fewer if found is not None), None)
-    for denominator in range(1, _LARGEST_ROUNDING + 1):
-        law = audit.problem.law
-        draft, target = (_rounded(mass, denominator) for mass in (audit.problem.draft, audit.problem.target))
-        found = _failing(candidate, Problem(draft=draft, target=target, law=law), tolerance)
-        if found is not None:
-            return found
-    return audit
+        dropped = _first_failing(_exact_audits(candidate, _without_a_token(audit.problem), tolerance))
+    problem = audit.problem
+    rounded = (
+        dataclasses.replace(problem, draft=_rounded(problem.draft, d), target=_rounded(problem.target, d))
+        for d in range(1, _LARGEST_ROUNDING + 1)
+    )
+    return _first_failing(_exact_audits(candidate, rounded, tolerance)) or audit
 
 
 def _without_a_token(problem: Problem) -> Iterator[Problem]:
@@ -153,3 +165,62 @@ def rational_laws(num_tokens: int, denominator: int) -> list[tuple[NDArray[Any],
         if math.lcm(*(part.denominator for part in parts)) == denominator:
             found.append((np.array([float(part) for part in parts]), denominator))
     return found
+
+
+def shrink_sequence(
+    candidate: object, *, num_drafts: Sequence[int] = (1, 2), tolerance: float | None = None, budget: int = BUDGET
+) -> SequenceAudit | None:
+    """Return the audit of the smallest toy models on which a block verifier is not lossless, or None if none is found.
+
+    Tried in order: fewest drafts, then fewest tokens; the same laws at every position, then laws that depend on the position or on
+    the token before; then the denominators of the probabilities.
+
+    Args:
+        candidate, tolerance: as for `sequence`.
+        num_drafts: the block lengths γ to try.
+        budget: how many pairs of models are tried at most.
+
+    Returns:
+        SequenceAudit or None.
+
+    Raises:
+        InvalidParameter: if the candidate is no callable, a length is below 1, or budget < 1.
+
+    Cost: at most `budget` audits on two or three tokens.
+
+    >>> found = shrink_sequence(lambda p, q, drafts, uniforms: [drafts[0]], num_drafts=[1])
+    >>> found.num_drafts, found.total_variation
+    (1, 1.0)
+    """
+    lengths = sorted(check_count(gamma, name="num_drafts") for gamma in num_drafts)
+    models = itertools.islice(_small_models(lengths), check_count(budget, name="budget"))
+    return _first_failing(
+        functools.partial(sequence, candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
+        for gamma, p, q in models
+    )
+
+
+def _small_models(lengths: Sequence[int]) -> Iterator[tuple[int, TableModel, TableModel]]:
+    """Yield (γ, draft, target), smallest first."""
+    for gamma, num_tokens in itertools.product(lengths, (2, 3)):
+        laws = [law for d in range(1, 5 if num_tokens == 2 else 4) for law, _ in rational_laws(num_tokens, d)]
+        for p, q in sorted(itertools.product(laws, laws), key=_denominators):
+            yield gamma, _by_position(p, p, gamma), _by_position(q, q, gamma)
+        few = [law for d in range(1, 3) for law, _ in rational_laws(num_tokens, d)]
+        if num_tokens == 2:
+            for p0, p1, q0, q1 in itertools.product(few, repeat=4):
+                yield gamma, _by_position(p0, p1, gamma), _by_position(q0, q1, gamma)
+                yield gamma, _by_token(p0, p1, gamma), _by_token(q0, q1, gamma)
+
+
+def _denominators(pair: tuple[NDArray[Any], NDArray[Any]]) -> tuple[float, ...]:
+    """Order pairs by their smallest positive probability: the reciprocal of the denominator, near enough."""
+    return tuple(sorted(-float(law[law > 0].min()) for law in pair))[::-1]
+
+
+def _by_position(first: NDArray[Any], later: NDArray[Any], gamma: int) -> TableModel:
+    return table_model(lambda context: later if context else first, len(first), gamma)
+
+
+def _by_token(after_zero: NDArray[Any], after_one: NDArray[Any], gamma: int) -> TableModel:
+    return table_model(lambda context: after_one if context and context[-1] else after_zero, 2, gamma)

@@ -21,9 +21,10 @@ from analysis.adapters.blocks import verify_blocks
 from analysis.adapters.engines import from_logit_kernel, from_probability_kernel, from_uniform_kernel
 from analysis.errors import AnalysisError
 from analysis.models.pair import Pair, load_pair
-from otm.audit import audit_sampled, audit_sequence, table_model
-from otm.audit.corpus.entries import markov_models
-from otm.audit.corpus.report import section
+from otm.audit import sampled, sequence
+from otm.audit.broken.entries import markov_models
+from otm.audit.broken.report import section
+from otm.audit.instances import table_model
 from otm.sequence.models import TableModel
 
 HALF = Fraction(1, 2)
@@ -55,14 +56,14 @@ class TestTextbook:
         rejected draft is followed by a bonus with probability 1/2 · 3/4 · 2/3 + 1/4 · 1/2 · 1/2 = 5/16, again wrong by 1/2: 5/32.
         """
         models = markov_models(gamma)
-        audit = audit_sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=gamma)
+        audit = sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=gamma)
         assert (audit.verdict, audit.method, audit.first_position) == ("not lossless", "traced", gamma + 1)
         assert audit.total_variation == pytest.approx(float(expected), abs=1e-14)
 
     def test_count_includes_replacement_and_bonus_token(self) -> None:
         """At γ = 1 it always returns 2, of which Σ min(p, q) = 3/4 are accepted drafts."""
         models = markov_models(1)
-        audit = audit_sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=1)
+        audit = sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=1)
         assert audit.accepted == pytest.approx(2.0, abs=1e-14)
 
     def test_argmax_drafts_verified_against_the_softmax(self) -> None:
@@ -71,7 +72,7 @@ class TestTextbook:
         With the same laws at every position the bonus fault does not show.
         """
         certain = same_everywhere([1.0, 0.0, 0.0], 1)
-        audit = audit_sequence(
+        audit = sequence(
             textbook.argmax_drafted([0.5, 0.3, 0.2]), draft=certain, target=same_everywhere([0.2, 0.35, 0.45], 1), num_drafts=1
         )
         assert audit.prefix_variations[0] == pytest.approx(0.25, abs=1e-14)
@@ -83,7 +84,7 @@ class TestTextbook:
         1/9 + 1/12 and else is given the residual, token 1, whatever it drafted: Pr(0) = 7/36, TV = 1/2 − 7/36 = 11/36.
         """
         keeps_zero = Fraction(9, 16) * Fraction(2, 3) ** 4 + Fraction(3, 16) * Fraction(2, 3) ** 2
-        audit = audit_sequence(
+        audit = sequence(
             textbook.beside_another_row(),
             draft=same_everywhere([0.75, 0.25], 1),
             target=same_everywhere([0.5, 0.5], 1),
@@ -101,7 +102,7 @@ class TestTextbook:
     def test_one_row_alone_draws_its_first_token_from_the_target(self) -> None:
         """The fault is the bonus token's: the law of the first token is right."""
         models = markov_models(1)
-        audit = audit_sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=1)
+        audit = sequence(textbook.LISTING, draft=models.draft, target=models.target, num_drafts=1)
         assert audit.prefix_variations[0] < 1e-14
 
 
@@ -127,7 +128,7 @@ class TestVerifyBlocks:
     def test_lossless_by_the_exact_audit(self, gamma: int, device: str) -> None:
         models = markov_models(gamma)
         candidate = from_uniform_kernel(one_row, name="verify_blocks", device=device)
-        audit = audit_sequence(candidate, draft=models.draft, target=models.target, num_drafts=gamma)
+        audit = sequence(candidate, draft=models.draft, target=models.target, num_drafts=gamma)
         assert audit.verdict == "lossless"
         assert audit.total_variation < 1e-14
 
@@ -141,7 +142,7 @@ class TestVerifyBlocks:
             return tokens
 
         models = markov_models(1)
-        audit = audit_sequence(from_uniform_kernel(broken, name="m"), draft=models.draft, target=models.target, num_drafts=1)
+        audit = sequence(from_uniform_kernel(broken, name="m"), draft=models.draft, target=models.target, num_drafts=1)
         assert audit.verdict == "not lossless"
 
     def test_lossless_by_enumeration_of_a_whole_batch(self, device: str) -> None:
@@ -241,7 +242,7 @@ class TestEngineTemplates:
             )
         else:
             candidate = from_probability_kernel(self.kernel, name="probabilities", device=device)
-        audit = audit_sampled(candidate, self.PROBLEM, rng=np.random.default_rng(0))
+        audit = sampled(candidate, self.PROBLEM, rng=np.random.default_rng(0))
         assert audit.verdict == "no difference found"
         assert audit.rule is not None
         assert audit.rule.low <= 0.7 <= audit.rule.high
@@ -252,10 +253,10 @@ class TestEngineTemplates:
         def untruncated(p: Any, x: Any, q: Any, generator: Any) -> Any:
             return self.kernel(p.softmax(-1), x, q.clamp_min(-3.0).softmax(-1), generator)
 
-        audit = audit_sampled(from_logit_kernel(untruncated, name="m"), self.PROBLEM, rng=np.random.default_rng(0))
+        audit = sampled(from_logit_kernel(untruncated, name="m"), self.PROBLEM, rng=np.random.default_rng(0))
         assert audit.verdict == "no difference found"  # nothing is truncated here
         problem = otm.Problem(draft=[0.5, 0.3, 0.2, 0.0], target=[0.25, 0.25, 0.5, 0.0], law=otm.IID(1))
-        audit = audit_sampled(from_logit_kernel(untruncated, name="m"), problem, rng=np.random.default_rng(0))
+        audit = sampled(from_logit_kernel(untruncated, name="m"), problem, rng=np.random.default_rng(0))
         assert audit.verdict == "not lossless"
         assert audit.samples <= 1000
 
@@ -284,7 +285,7 @@ class TestTransformersFunction:
     def test_lossless_in_sequence_mode(self) -> None:
         """Probed: exact if no cell of uniforms is narrower than 1/64; the laws' thresholds are multiples of 1/12."""
         models = markov_models(1)
-        audit = audit_sequence(assisted.TRANSFORMERS, draft=models.draft, target=models.target, num_drafts=models.num_drafts)
+        audit = sequence(assisted.TRANSFORMERS, draft=models.draft, target=models.target, num_drafts=models.num_drafts)
         assert (audit.verdict, audit.method) == ("lossless", "probed")
         assert audit.total_variation < 1e-14
 
@@ -309,7 +310,7 @@ class TestTransformersFunction:
 
         torch.manual_seed(0)
         problem = otm.Problem(draft=[0.2, 0.5, 0.3], target=[0.55, 0.4, 0.05], law=otm.IID(1))
-        audit = audit_sampled(first, problem, rng=np.random.default_rng(0), detect=0.08)
+        audit = sampled(first, problem, rng=np.random.default_rng(0), detect=0.08)
         assert audit.verdict == "no difference found"
         assert audit.detect <= 0.0801
 
@@ -345,7 +346,7 @@ class TestTransformersFunction:
     @pytest.mark.long
     def test_lossless_in_sequence_mode_on_two_drafts(self) -> None:
         models = markov_models(2)
-        audit = audit_sequence(assisted.TRANSFORMERS, draft=models.draft, target=models.target, num_drafts=2)
+        audit = sequence(assisted.TRANSFORMERS, draft=models.draft, target=models.target, num_drafts=2)
         assert audit.verdict == "lossless"
 
 

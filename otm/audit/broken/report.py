@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from otm.audit.battery import audit_battery
-from otm.audit.corpus.entries import CONTROLS, CORPUS
-from otm.audit.corpus.mutant import Mutant
-from otm.audit.corpus.usual_tests import Noticed, run_usual_tests, sampled_audit
-from otm.audit.exact import ExactAudit, audit_exactly
-from otm.audit.sequence import SequenceAudit, audit_sequence
+from otm.audit.batteries import exact_battery
+from otm.audit.broken.entries import BROKEN, CONTROLS
+from otm.audit.broken.mutant import Mutant
+from otm.audit.broken.usual_tests import Noticed, run_usual_tests, sampled_of
+from otm.audit.exact_audit import ExactAudit, exact
+from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.errors import InvalidParameter
 from otm.problem import Problem
 
@@ -23,12 +23,12 @@ _HEAD = (
 _NEVER = "·"
 
 
-def exact_audit(mutant: Mutant) -> ExactAudit | SequenceAudit:
+def exact_of(mutant: Mutant) -> ExactAudit | SequenceAudit:
     """Audit a mutant exactly on its instance, in sequence mode where it verifies blocks."""
     instance = mutant.instance
     if isinstance(instance, Problem):
-        return audit_exactly(mutant.candidate, instance)
-    return audit_sequence(mutant.candidate, draft=instance.draft, target=instance.target, num_drafts=instance.num_drafts)
+        return exact(mutant.candidate, instance)
+    return sequence(mutant.candidate, draft=instance.draft, target=instance.target, num_drafts=instance.num_drafts)
 
 
 def corpus_table() -> str:
@@ -39,21 +39,21 @@ def corpus_table() -> str:
 
     Cost: 15 seconds.
     """
-    return "\n".join((*_HEAD, *(table_row(mutant) for mutant in (*CORPUS, *CONTROLS))))
+    return "\n".join((*_HEAD, *(table_row(mutant) for mutant in (*BROKEN, *CONTROLS))))
 
 
 def table_row(mutant: Mutant) -> str:
     """Return the row of one mutant; its samples are seeded by its name."""
     rng = np.random.default_rng(list(mutant.name.encode()))
     noticed = run_usual_tests(mutant, rng=rng)
-    exact, sampled = exact_audit(mutant), sampled_audit(mutant, rng=rng)
+    known, seen = exact_of(mutant), sampled_of(mutant, rng=rng)
     cells = [
         mutant.name if mutant.total_variation else f"*{mutant.name}* (lossless)",
         ", ".join(_link(source) for source in mutant.sources),
         str(mutant.total_variation),
         *_shares(noticed),
-        "found" if exact.verdict == "not lossless" else exact.verdict,
-        f"found in {sampled.samples:,}" if sampled.verdict == "not lossless" else f"nothing in {sampled.samples:,}",
+        "found" if known.verdict == "not lossless" else known.verdict,
+        f"found in {seen.samples:,}" if seen.verdict == "not lossless" else f"nothing in {seen.samples:,}",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -70,8 +70,8 @@ def _link(source: str) -> str:
 
 def example_report() -> str:
     """Return the report of one mutant on the standard instances, as the example of a report."""
-    mutant = next(m for m in CORPUS if m.name == "residual removes the drafted token only")
-    return str(audit_battery(mutant.candidate))
+    mutant = next(m for m in BROKEN if m.name == "residual removes the drafted token only")
+    return str(exact_battery(mutant.candidate))
 
 
 def with_section(text: str, name: str, body: str) -> str:

@@ -1,4 +1,4 @@
-"""The corpus of broken verifiers: exact errors derived in fractions, both modes of audit, and what usual tests notice."""
+"""Broken verifiers: exact errors derived in fractions, and both modes of audit."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import otm
-from otm.audit import audit_exactly
-from otm.audit.corpus import CONTROLS, CORPUS, Models, Mutant
-from otm.audit.corpus.entries import LARGE_VOCABULARY
-from otm.audit.corpus.report import exact_audit, section, table_row, with_section
-from otm.audit.corpus.usual_tests import fails_chi_square, fails_distance_ratio, fails_order, output_law, sampled_audit
+from otm import audit
+from otm.audit.broken import BROKEN, CONTROLS, Mutant, ToyModels
+from otm.audit.broken.entries import LARGE_VOCABULARY
+from otm.audit.broken.report import exact_of
+from otm.audit.broken.usual_tests import sampled_of
+from otm.audit.exact_audit import ExactAudit
 
 F = Fraction
 Law = Sequence[F]
 P: Law = (F(1, 2), F(3, 10), F(3, 20), F(1, 20))
 Q: Law = (F(1, 5), F(7, 20), F(1, 5), F(1, 4))
-
-
-# Derivations. One draft: π(y) = p(y)a(y) + Σ_x p(x)(1 − a(x)) r_x(y) with acceptances a and replacement laws r_x.
 
 
 def norm(weights: Iterable[F]) -> list[F]:
@@ -86,7 +83,6 @@ def two_drafts(pairs: dict[tuple[int, int], F], *, shared: bool = False) -> list
 
 INDEPENDENT = {(x, y): P[x] * P[y] for x, y in itertools.product(range(4), repeat=2)}
 SUCCESSIVE = {(x, y): P[x] * P[y] / (1 - P[x]) for x, y in itertools.permutations(range(4), 2)}
-
 ONE_TOKEN: dict[str, Callable[[], tuple[Law, Law]]] = {
     "raw target": lambda: ([F(1, 5), F(2, 5), F(2, 5)], [F(1, 9), F(4, 9), F(4, 9)]),
     "top-p on the draft only": lambda: ([F(1, 2), F(3, 10), F(1, 5)], [F(5, 8), F(3, 8), F(0)]),
@@ -114,10 +110,6 @@ ONE_TOKEN: dict[str, Callable[[], tuple[Law, Law]]] = {
     "wrong law without replacement": lambda: (two_drafts(SUCCESSIVE), Q),
     "top-k drafts as samples": lambda: (two_drafts({(0, 1): F(1)}), Q),
 }
-
-
-# Blocks: every drafted block, every place to stop, the rest from the target.
-
 Chain = Callable[[tuple[int, ...]], Law]
 
 
@@ -187,40 +179,40 @@ BLOCKS: dict[str, dict[tuple[int, ...], F]] = {
 
 def derived(mutant: Mutant) -> F:
     """Total variation on the mutant's instance, in fractions."""
-    if isinstance(mutant.instance, Models):
+    if isinstance(mutant.instance, ToyModels):
         law = BLOCKS[mutant.name]
         return sum((abs(mass - likelihood(target_after, tokens)) for tokens, mass in law.items()), start=F(0)) / 2
     output, target = ONE_TOKEN[mutant.name]()
     return sum((abs(a - b) for a, b in zip(output, target, strict=True)), start=F(0)) / 2
 
 
-@pytest.mark.parametrize("mutant", CORPUS, ids=lambda m: m.name)
+@pytest.mark.parametrize("mutant", BROKEN, ids=lambda m: m.name)
 def test_stated_total_variation_is_the_derived_one(mutant: Mutant) -> None:
     assert mutant.total_variation == derived(mutant)
 
 
-@pytest.mark.parametrize("mutant", CORPUS, ids=lambda m: m.name)
+@pytest.mark.parametrize("mutant", BROKEN, ids=lambda m: m.name)
 def test_exact_audit_finds_it_and_gives_the_stated_figure(mutant: Mutant) -> None:
     """A dozen sums of at most eight products near 1: 1e-14 is forty roundings."""
-    audit = exact_audit(mutant)
-    assert audit.verdict == "not lossless"
-    assert audit.method == "traced"
-    assert audit.error == 0.0
-    assert audit.total_variation == pytest.approx(float(mutant.total_variation), abs=1e-14)
+    result = exact_of(mutant)
+    assert result.verdict == "not lossless"
+    assert result.method == "traced"
+    assert result.error == 0.0
+    assert result.total_variation == pytest.approx(float(mutant.total_variation), abs=1e-14)
 
 
-@pytest.mark.parametrize("mutant", CORPUS, ids=lambda m: m.name)
+@pytest.mark.parametrize("mutant", BROKEN, ids=lambda m: m.name)
 def test_sampled_audit_finds_it(mutant: Mutant) -> None:
     """TopK by the seed, and no luck: the plan finds a total variation of 0.02 with probability 1 − 1e-3.
 
     Blocks have their own plan: 12,000 samples of 8 cells find (½·8·√(1/8·7/8) + 3.3 + 1.9)/√12000 < 1/16. The clamp is met at
     V = 2^17, where an impossible token comes out with probability 1.3e-3 and is an alarm at once.
     """
-    assert sampled_audit(mutant, rng=np.random.default_rng(7)).verdict == "not lossless"
+    assert sampled_of(mutant, rng=np.random.default_rng(7)).verdict == "not lossless"
 
 
 def test_clamp_grows_with_the_vocabulary() -> None:
-    mutant = next(m for m in CORPUS if m.sampled_on is not None)
+    mutant = next(m for m in BROKEN if m.sampled_on is not None)
     assert mutant.sampled_on is not None
     assert mutant.sampled_on.num_tokens == LARGE_VOCABULARY
     small, large = (clamped(num_tokens) for num_tokens in (8, 64))
@@ -231,23 +223,23 @@ def test_clamp_grows_with_the_vocabulary() -> None:
 @pytest.mark.parametrize("control", CONTROLS, ids=lambda m: m.name)
 def test_controls_are_not_accused(control: Mutant) -> None:
     """By the exact audit with certainty, by the sampled one but for a probability of 1e-9 (this seed is one draw of it)."""
-    assert exact_audit(control).verdict == "lossless"
-    assert sampled_audit(control, rng=np.random.default_rng(8)).verdict == "no difference found"
+    assert exact_of(control).verdict == "lossless"
+    assert sampled_of(control, rng=np.random.default_rng(8)).verdict == "no difference found"
 
 
 def test_one_hot_draft_is_lossless_on_every_standard_instance_and_costs_acceptance() -> None:
     """Given x: x with probability q(x), else y ≠ x with (1 − q(x))·q(y)/(1 − q(x)): the law q whatever x is."""
     control = next(c for c in CONTROLS if c.name == "one-hot draft throughout")
-    assert otm.audit.audit_battery(control.candidate).verdict == "lossless"
-    audit = exact_audit(control)
-    assert isinstance(audit, otm.audit.ExactAudit)
-    assert audit.rule == pytest.approx(float(sum(a * b for a, b in zip(P, Q, strict=True))), abs=1e-15)
-    assert audit.gap > 0.4
+    assert audit.exact_battery(control.candidate).verdict == "lossless"
+    result = exact_of(control)
+    assert isinstance(result, ExactAudit)
+    assert result.rule == pytest.approx(float(sum(a * b for a, b in zip(P, Q, strict=True))), abs=1e-15)
+    assert result.gap > 0.4
 
 
 OUTSIDE = [
     m
-    for m in CORPUS
+    for m in BROKEN
     if isinstance(m.instance, otm.Problem) and (m.in_tests is not m.candidate or m.law_in_tests != m.instance.law)
 ]
 
@@ -256,62 +248,14 @@ OUTSIDE = [
 def test_faults_outside_the_kernel_leave_a_correct_kernel(mutant: Mutant) -> None:
     """Where a test of the kernel meets another function than the mutant, that function is lossless: nothing for it to find."""
     draft, target = (0.2, 0.5, 0.3), (0.55, 0.4, 0.05)
-    audit = audit_exactly(mutant.in_tests, otm.Problem(draft=draft, target=target, law=mutant.law_in_tests))
-    assert audit.verdict == "lossless"
+    result = audit.exact(mutant.in_tests, otm.Problem(draft=draft, target=target, law=mutant.law_in_tests))
+    assert result.verdict == "lossless"
     assert len(OUTSIDE) == 7
 
 
 def test_sources_are_citations() -> None:
-    assert len(CORPUS) >= 12
-    assert len({mutant.name for mutant in CORPUS}) == len(CORPUS)
-    for mutant in (*CORPUS, *CONTROLS):
+    assert len(BROKEN) >= 12
+    assert len({mutant.name for mutant in BROKEN}) == len(BROKEN)
+    for mutant in (*BROKEN, *CONTROLS):
         assert mutant.sources
         assert mutant.description.endswith((".", ")"))
-
-
-class TestUsualTests:
-    """The tests of others, written down: they must pass what is right and fail what is grossly wrong."""
-
-    TARGET = (0.4, 0.3, 0.2, 0.1)
-
-    def test_a_correct_verifier_fails_at_the_nominal_rate(self) -> None:
-        """400 runs of a test of level .01: more than 18 failures have probability 2e-7, none at all 1.8 %; the seed is fixed."""
-        rng = np.random.default_rng(1)
-        failures = sum(fails_chi_square(np.asarray(self.TARGET), self.TARGET, rng) for _ in range(400))
-        assert 1 <= failures <= 18
-        assert not any(fails_order(np.asarray(self.TARGET), rng) for _ in range(100))
-
-    def test_gross_errors_fail(self) -> None:
-        rng = np.random.default_rng(2)
-        wrong = np.asarray(self.TARGET)[::-1]
-        assert fails_chi_square(wrong, self.TARGET, rng)
-        assert fails_order(wrong, rng)
-        assert fails_distance_ratio(wrong, self.TARGET, rng)
-
-    def test_they_see_the_first_token_of_a_block_only(self) -> None:
-        mutant = next(m for m in CORPUS if m.name == "bonus token after a rejection")
-        assert output_law(mutant, (0.5, 0.3, 0.2), (0.2, 0.3, 0.5)) == pytest.approx([0.2, 0.3, 0.5], abs=1e-15)
-
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "audit.md"
-
-
-@pytest.mark.parametrize("number", range(len(CORPUS) + len(CONTROLS)))
-def test_committed_table_is_current(number: int) -> None:
-    """`python -m otm.audit.corpus --write docs/audit.md` writes it."""
-    mutant = (*CORPUS, *CONTROLS)[number]
-    lines = section(DOCUMENT.read_text(encoding="utf-8"), "corpus").splitlines()
-    assert lines[2 + number] == table_row(mutant)
-    assert len(lines) == 2 + len(CORPUS) + len(CONTROLS)
-
-
-def test_the_example_is_a_report() -> None:
-    """Its smallest problem: p = (1/2, 1/2, 0), q = (0, 1/2, 1/2); a rejected 0 gives (0, 1/2, 1/2) instead of token 2."""
-    example = section(DOCUMENT.read_text(encoding="utf-8"), "example")
-    assert "not lossless" in example
-    assert "**1/4**" in example
-
-
-def test_document_without_markers_is_refused() -> None:
-    with pytest.raises(otm.errors.InvalidParameter, match="markers"):
-        with_section("no markers", "corpus", "table")

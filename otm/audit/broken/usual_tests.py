@@ -23,12 +23,12 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from otm.audit.broken.mutant import Mutant, ToyModels
 from otm.audit.candidate import Candidate, CandidateFailure
-from otm.audit.corpus.mutant import Models, Mutant
-from otm.audit.exact import audit_exactly
-from otm.audit.sampled import SampledAudit, audit_outputs, audit_sampled
-from otm.audit.sequence import audit_sequence
-from otm.audit.sequence_instances import table_model
+from otm.audit.exact_audit import exact
+from otm.audit.instances import table_model
+from otm.audit.sampled_audit import SampledAudit, outputs, sampled
+from otm.audit.sequence_audit import sequence
 from otm.problem import Problem
 from otm.sequence.models import TableModel, sequence_law
 
@@ -58,7 +58,7 @@ def run_usual_tests(mutant: Mutant, *, rng: np.random.Generator) -> Noticed:
     """Run every kind of test on a mutant, the random ones `REPETITIONS` times.
 
     Args:
-        mutant: an entry of `CORPUS` or `CONTROLS`.
+        mutant: an entry of `BROKEN` or `CONTROLS`.
         rng: the source of the samples.
 
     Returns:
@@ -66,7 +66,7 @@ def run_usual_tests(mutant: Mutant, *, rng: np.random.Generator) -> Noticed:
 
     Cost: a few exact audits at V = 10.
 
-    >>> from otm.audit.corpus import CONTROLS
+    >>> from otm.audit.broken import CONTROLS
     >>> run_usual_tests(CONTROLS[0], rng=np.random.default_rng(0)).greedy
     0.0
     """
@@ -96,9 +96,9 @@ def output_law(mutant: Mutant, draft: tuple[float, ...], target: tuple[float, ..
     """Return the exact law of the (first) output token as a test of the kernel meets the mutant, `(V,)`."""
     if isinstance(mutant.instance, Problem):
         problem = Problem(draft=draft, target=target, law=mutant.law_in_tests)
-        return audit_exactly(mutant.in_tests, problem).output_law
+        return exact(mutant.in_tests, problem).output_law
     p, q = (table_model(lambda context, row=row: row, len(row), 1) for row in (draft, target))  # type: ignore[misc]
-    law = audit_sequence(mutant.in_tests, draft=p, target=q, num_drafts=1).law
+    law = sequence(mutant.in_tests, draft=p, target=q, num_drafts=1).law
     return np.asarray(law.sum(axis=1), dtype=np.float64)
 
 
@@ -110,7 +110,7 @@ def fails_greedy_equality(mutant: Mutant) -> bool:
         return any(_differs(mutant.in_tests, problem) for problem in problems)
     rng = np.random.default_rng(0)
     gamma = mutant.instance.num_drafts
-    models = [Models(_certain_model(gamma, rng), _certain_model(gamma, rng), gamma) for _ in range(10)]
+    models = [ToyModels(_certain_model(gamma, rng), _certain_model(gamma, rng), gamma) for _ in range(10)]
     return any(_differs(mutant.in_tests, pair) for pair in models)
 
 
@@ -118,11 +118,11 @@ def _certain_model(gamma: int, rng: np.random.Generator) -> TableModel:
     return table_model(lambda context: np.eye(3)[rng.integers(3)], 3, gamma)
 
 
-def _differs(candidate: Candidate, instance: Problem | Models) -> bool:
+def _differs(candidate: Candidate, instance: Problem | ToyModels) -> bool:
     try:
         if isinstance(instance, Problem):
-            return audit_exactly(candidate, instance).total_variation > 0.5
-        found = audit_sequence(candidate, draft=instance.draft, target=instance.target, num_drafts=instance.num_drafts)
+            return exact(candidate, instance).total_variation > 0.5
+        found = sequence(candidate, draft=instance.draft, target=instance.target, num_drafts=instance.num_drafts)
     except CandidateFailure:
         return True
     return found.total_variation > 0.5
@@ -153,24 +153,24 @@ def fails_chi_square(law: NDArray[np.float64], target: tuple[float, ...], rng: n
     return float(((counts - expected) ** 2 / expected).sum()) > float(scipy.stats.chi2.ppf(0.99, len(law) - 1))
 
 
-def sampled_audit(mutant: Mutant, *, rng: np.random.Generator) -> SampledAudit:
+def sampled_of(mutant: Mutant, *, rng: np.random.Generator) -> SampledAudit:
     """Audit a mutant on its instance by samples: sequentially for one token, on 12,000 blocks otherwise.
 
     Args:
-        mutant: an entry of `CORPUS` or `CONTROLS`.
+        mutant: an entry of `BROKEN` or `CONTROLS`.
         rng: the source of drafts, uniforms and completions.
 
     Returns:
         SampledAudit; of a block verifier, over blocks of γ + 1 tokens numbered in base V.
     """
     if isinstance(mutant.instance, Problem):
-        return audit_sampled(mutant.candidate, mutant.sampled_on or mutant.instance, rng=rng)
+        return sampled(mutant.candidate, mutant.sampled_on or mutant.instance, rng=rng)
     law = sequence_law(mutant.instance.target, (), mutant.instance.num_drafts + 1)
     blocks = np.asarray(_sample_blocks(mutant.candidate, mutant.instance, rng), dtype=np.int64)
-    return audit_outputs(np.ravel_multi_index(tuple(blocks.T), law.shape), target=law.reshape(-1), name=mutant.name)
+    return outputs(np.ravel_multi_index(tuple(blocks.T), law.shape), target=law.reshape(-1), name=mutant.name)
 
 
-def _sample_blocks(candidate: Candidate, models: Models, rng: np.random.Generator) -> list[tuple[int, ...]]:
+def _sample_blocks(candidate: Candidate, models: ToyModels, rng: np.random.Generator) -> list[tuple[int, ...]]:
     """Draft, verify, and let the target complete, `_BLOCKS` times."""
     gamma = models.num_drafts
     drafts = _sample_continuations(models.draft, (), gamma, _BLOCKS, rng)

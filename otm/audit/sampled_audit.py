@@ -5,12 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.candidate import BatchCandidate, Candidate, CandidateFailure, as_candidate, read_batch, read_token
+from otm.audit.candidate import (
+    NO_TOKEN,
+    BatchCandidate,
+    Candidate,
+    CandidateFailure,
+    as_candidate,
+    naming_failures,
+    read_batch,
+    read_token,
+)
 from otm.audit.evidence import (
     ConfidenceInterval,
     detectable,
@@ -24,14 +33,14 @@ from otm.audit.evidence import (
     samples_needed,
     variation_interval,
 )
+from otm.audit.markdown import number, table
+from otm.audit.verdicts import Audit, Verdict
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import as_pmf, check_real, check_rng
 from otm.problem import Problem, check_problem
 from otm.results import is_member
 from otm.verbs import optimal_acceptance, prepare, run
 from otm.verifiers.base import Verifier
-
-SampledVerdict = Literal["not lossless", "no difference found"]
 
 MOST_CELLS = 256
 """Largest number of cells that output counts are kept in; a larger vocabulary is pooled by q/p."""
@@ -43,12 +52,12 @@ _LEAST_ERROR, _LEAST_DETECT = 1e-100, 1e-100
 _FIRST_LOOK = 500
 _LARGEST_BATCH = 20_000
 
-# Draws a number of outputs: tokens (m,), drafts (m, k), accept flags (m,) or None.
-_Draw = Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]]
+_Drawn = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]
+"""Output tokens (m,), drafts (m, k), accept flags (m,) or None."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class SampledAudit:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class SampledAudit(Audit):
     """What samples say about a verifier on one problem; `str` gives the report in Markdown.
 
     Attributes:
@@ -67,7 +76,6 @@ class SampledAudit:
         false_alarm, missed: the error probabilities.
     """
 
-    name: str
     samples: int
     planned: int
     cells: int
@@ -85,11 +93,6 @@ class SampledAudit:
     def __repr__(self) -> str:
         return f"SampledAudit({self.name!r}, {self.verdict}, samples={self.samples}, total_variation={self.total_variation})"
 
-    def __str__(self) -> str:
-        from otm.audit.report import sampled_report  # noqa: PLC0415 - the report knows the results, not the reverse
-
-        return sampled_report(self)
-
     @property
     def found_by(self) -> str:
         """Which of the two tests raised the alarm: "evidence", "distance" or ""."""
@@ -98,12 +101,32 @@ class SampledAudit:
         return "distance" if self.samples >= self.planned and self.distance >= self.threshold else ""
 
     @property
-    def verdict(self) -> SampledVerdict:
+    def verdict(self) -> Verdict:
         """An alarm is false with probability at most `false_alarm`."""
         return "not lossless" if self.found_by else "no difference found"
 
+    def figures(self) -> str:
+        """Return the report without its heading."""
+        evidence, distance = f"evidence e^{self.log_e_value:.4g}", f"distance {self.distance:.6g}"
+        found = {
+            "evidence": f"{evidence} against the target's law, alarm at e^{math.log(2 / self.false_alarm):.4g}",
+            "distance": f"{distance} of the samples from the target's law, alarm at {self.threshold:.6g}",
+            "": f"{evidence} and {distance} are within what chance explains",
+        }[self.found_by]
+        missed = f"a total variation ≥ {self.detect:.3g} is missed with ≤ {self.missed:g}"
+        rows = [
+            ("samples", f"{self.samples:,} of {self.planned:,} planned, in {self.cells} cells"),
+            ("found", found),
+            ("errors", f"false alarm ≤ {self.false_alarm:g}; {missed}"),
+            ("total variation", f"{self.total_variation} (95 %)"),
+        ]
+        if self.membership is not None and self.optimum is not None:
+            rule = "" if self.rule is None else f"; by the rule {self.rule}"
+            rows.append(("acceptance", f"by membership {self.membership}{rule} (95 %); the optimum is {number(self.optimum)}"))
+        return table(("", ""), rows)
 
-def audit_sampled(
+
+def sampled(
     candidate: object,
     problem: Problem,
     *,
@@ -140,7 +163,7 @@ def audit_sampled(
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> trusting = BatchCandidate(lambda p, q, drafts, rng: drafts[:, 0], name="trusting")
-    >>> audit = audit_sampled(trusting, problem, rng=np.random.default_rng(0))
+    >>> audit = sampled(trusting, problem, rng=np.random.default_rng(0))
     >>> audit.verdict, audit.samples < audit.planned
     ('not lossless', True)
     """
@@ -155,7 +178,7 @@ def audit_sampled(
     if planned > MOST_SAMPLES:
         raise TooLarge(
             f"A sampled audit draws at most {MOST_SAMPLES:,} outputs; detect={smallest:g} needs {planned:,}. Ask for a larger "
-            "total variation, or call audit_exactly on a small problem."
+            "total variation, or call otm.audit.exact on a small problem."
         )
     optimum = float(optimal_acceptance(single))
     tally = _Tally(np.zeros(len(mass), dtype=np.int64))
@@ -174,7 +197,7 @@ def audit_sampled(
     )
 
 
-def audit_outputs(
+def outputs(
     outputs: object,
     *,
     target: object,
@@ -201,7 +224,7 @@ def audit_outputs(
 
     Cost: O(n + V).
 
-    >>> audit = audit_outputs(np.arange(10_000) % 2, target=[0.5, 0.5])
+    >>> audit = outputs(np.arange(10_000) % 2, target=[0.5, 0.5])
     >>> audit.verdict, round(audit.detect, 3)
     ('no difference found', 0.056)
     """
@@ -300,12 +323,12 @@ def _check_errors(false_alarm: float, missed: float) -> tuple[float, float]:
     )
 
 
-def _draws(candidate: object, problem: Problem, rng: np.random.Generator) -> tuple[_Draw, str]:
+def _draws(candidate: object, problem: Problem, rng: np.random.Generator) -> tuple[Callable[[int], _Drawn], str]:
     """Return how to draw outputs of a candidate, and its name."""
     if isinstance(candidate, Verifier):
         rule = prepare(candidate, problem)
 
-        def run_rule(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
+        def run_rule(size: int) -> _Drawn:
             samples = run(rule, size=size, rng=rng)
             return samples.output, samples.drafts, samples.accepted
 
@@ -321,41 +344,25 @@ def _draws(candidate: object, problem: Problem, rng: np.random.Generator) -> tup
     return lambda size: _run_rows(single, problem, drafts_of(size), rng), single.name
 
 
-def _run_batch(
-    candidate: BatchCandidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
-    try:
+def _run_batch(candidate: BatchCandidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator) -> _Drawn:
+    with naming_failures():
         answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts.copy(), rng)
         outputs, flags = read_batch(answer, len(drafts), problem.num_tokens)
-    except CandidateFailure:
-        raise
-    except (Exception, SystemExit) as error:
-        raise CandidateFailure(f"The callable raised {type(error).__name__}: {error}.") from error
     return outputs, drafts, flags
 
 
-def _run_rows(
-    candidate: Candidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
+def _run_rows(candidate: Candidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator) -> _Drawn:
     uniforms = rng.random((len(drafts), candidate.count(problem.law.k, problem.num_tokens)))
-    outputs = np.empty(len(drafts), dtype=np.int64)
-    flags = np.zeros(len(drafts), dtype=bool)
-    flagged = True
-    for row in range(len(drafts)):
-        try:
-            answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts[row].copy(), uniforms[row])
+    found = []
+    for row, numbers in zip(drafts, uniforms, strict=True):
+        with naming_failures(f" Drafts: {row.tolist()}."):
+            answer = candidate.verify(problem.draft.copy(), problem.target.copy(), row.copy(), numbers)
             token, flag = read_token(answer, problem.num_tokens)
-        except CandidateFailure as error:
-            raise CandidateFailure(f"{error} Drafts: {drafts[row].tolist()}.") from error
-        except (Exception, SystemExit) as error:
-            raise CandidateFailure(
-                f"The callable raised {type(error).__name__}: {error}. Drafts: {drafts[row].tolist()}."
-            ) from error
-        if token < 0:
-            raise CandidateFailure(
-                f"The callable must return a token in [0, {problem.num_tokens}); it returned {answer!r}. Drafts: "
-                f"{drafts[row].tolist()}."
-            )
-        outputs[row], flags[row] = token, bool(flag)
-        flagged = flagged and flag is not None
-    return outputs, drafts, flags if flagged else None
+            if token == NO_TOKEN:
+                raise CandidateFailure(
+                    f"The callable must return a token in [0, {problem.num_tokens}); it returned {answer!r}."
+                )
+        found.append((token, flag))
+    outputs, flags = zip(*found, strict=True)
+    said = None if None in flags else np.asarray(flags, dtype=bool)
+    return np.asarray(outputs, dtype=np.int64), drafts, said

@@ -20,29 +20,28 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.evidence import ConfidenceInterval, deviation, log_mean
-from otm.audit.records import Record, read_log
+from otm.audit.markdown import table
+from otm.audit.records import LogRecord, read_log
+from otm.audit.verdicts import Audit, Verdict
 from otm.drafts import IID, Law, WithoutReplacement, has_one_drafter
 from otm.errors import InvalidParameter
 from otm.pmf import check_real
 from otm.problem import Problem
 from otm.verbs import optimal_acceptance
 
-LogVerdict = Literal["not lossless", "no difference found"]
-
 _RATIO_EDGES = np.log([0.1, 0.5, 0.9, 1.0 - 1e-9, 1.0 + 1e-9, 1.1, 2.0, 10.0])
 _RANK_EDGES = (1, 2, 4, 10, 100)
 _SHRINKAGE = 10.0
-_STEPS = tuple(2.0**-j for j in range(1, 9))
+_STAKES = tuple(2.0**-j for j in range(1, 9))
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class LogAudit:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LogAudit(Audit):
     """What a log says about the server that wrote it; `str` gives the report in Markdown.
 
     Attributes:
@@ -56,7 +55,6 @@ class LogAudit:
         false_alarm: probability at most of an alarm for a lossless server.
     """
 
-    name: str
     records: int
     log_e_value: float
     alarm_at: int | None
@@ -68,22 +66,36 @@ class LogAudit:
     def __repr__(self) -> str:
         return f"LogAudit({self.name!r}, {self.verdict}, records={self.records}, log_e_value={self.log_e_value:.4g})"
 
-    def __str__(self) -> str:
-        from otm.audit.report import log_report  # noqa: PLC0415 - the report knows the results, not the reverse
-
-        return log_report(self)
-
     @property
-    def verdict(self) -> LogVerdict:
+    def verdict(self) -> Verdict:
         """An alarm is false with probability at most `false_alarm`."""
         return "no difference found" if self.alarm_at is None else "not lossless"
 
+    def figures(self) -> str:
+        """Return the report without its heading."""
+        alarm = "never reached" if self.alarm_at is None else f"first reached at record {self.alarm_at:,}"
+        level = math.log(1 / self.false_alarm)
+        rows = [
+            ("records", f"{self.records:,}"),
+            ("evidence", f"at most e^{self.log_e_value:.4g}; the alarm at e^{level:.4g} was {alarm}"),
+            ("errors", f"false alarm ≤ {self.false_alarm:g}, at any length of log"),
+            ("total variation", f"at least {self.variation_above:.4g} in the mean over contexts (95 %)"),
+        ]
+        if self.membership is not None:
+            optimum = "" if self.optimum is None else f"; the mean optimum is {self.optimum:.6g}"
+            rows.append(("acceptance", f"by membership {self.membership} (95 %){optimum}"))
+        return table(("", ""), rows)
 
-def audit_log(path: str | Path, *, law: Law | None = None, false_alarm: float = 1e-9) -> LogAudit:
+
+def log(
+    records: str | Path | Iterable[LogRecord], *, name: str = "", law: Law | None = None, false_alarm: float = 1e-9
+) -> LogAudit:
     r"""Test whether the outputs in a log have the laws that their records give.
 
     Args:
-        path: a JSONL file; the format is at the head of `otm.audit.records`. Read line by line, in constant memory.
+        records: in the order of the text: the path of a JSONL file (the format is at the head of `otm.audit.records`), read line by
+            line in constant memory, or the records themselves.
+        name: what to call the log in the report; the file's name, or "log", if empty.
         law: how the drafts were drawn, if it is known: acceptance beyond the optimum is evidence too.
         false_alarm: probability at most of an alarm for a lossless server.
 
@@ -92,7 +104,7 @@ def audit_log(path: str | Path, *, law: Law | None = None, false_alarm: float = 
 
     Raises:
         InvalidRecord: on the first line that is no record (NaN, wrong sizes, probabilities that do not add up, a line too long).
-        InvalidParameter: if the file is none, or empty.
+        InvalidParameter: if the file is none, there is no record, or false_alarm is out of range.
 
     Cost: O(V log V) per record. Reference: docs/theory.md, "Audits"; Ville 1939; Azuma 1967.
 
@@ -100,34 +112,11 @@ def audit_log(path: str | Path, *, law: Law | None = None, false_alarm: float = 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "outputs.jsonl")
     ...     _ = path.write_text('{"output": 1, "target": [0.5, 0.5]}\n' * 80)
-    ...     audit_log(path).verdict  # eighty times the same of two equally likely tokens
+    ...     log(path).verdict  # eighty times the same of two equally likely tokens
     'not lossless'
     """
-    return audit_records(read_log(path), name=Path(path).name, law=law, false_alarm=false_alarm)
-
-
-def audit_records(
-    records: Iterable[Record], *, name: str = "log", law: Law | None = None, false_alarm: float = 1e-9
-) -> LogAudit:
-    """Test a stream of records; `audit_log` without the file.
-
-    Args:
-        records: in the order of the text.
-        name: what to call the log in the report.
-        law, false_alarm: as for `audit_log`.
-
-    Returns:
-        LogAudit.
-
-    Raises:
-        InvalidParameter: if there is no record, or false_alarm is out of range.
-
-    Cost: O(V log V) per record, in constant memory. Reference: docs/theory.md, "Audits".
-
-    >>> line = '{"output": 1, "target": [0.5, 0.5]}'
-    >>> audit_records([otm.audit.parse_record(line, 1)] * 80).verdict  # eighty times the same of two equally likely tokens
-    'not lossless'
-    """
+    if isinstance(records, str | Path):
+        return log(read_log(records), name=name or Path(records).name, law=law, false_alarm=false_alarm)
     level = check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
     if law is not None and not isinstance(law, Law):
         raise InvalidParameter(
@@ -147,7 +136,7 @@ def audit_records(
     slack = deviation(0.025) / math.sqrt(state.records)
     mean = state.members / state.records
     return LogAudit(
-        name=name,
+        name=name or "log",
         records=state.records,
         log_e_value=best,
         alarm_at=alarm_at,
@@ -188,7 +177,7 @@ class _State:
 
         self.law = law
         self.sortings = [sorting(len(_RATIO_EDGES) + 3), sorting(len(_RANK_EDGES) + 2), sorting(2)]
-        self.log_excess = np.zeros(len(_STEPS))
+        self.log_excess = np.zeros(len(_STAKES))
         self.impossible = False
         self.records = self.members = self.judged = 0
         self.drafted = True
@@ -203,7 +192,7 @@ class _State:
             wealths += [log_mean(*self.log_excess.tolist())]
         return log_mean(*wealths)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: LogRecord) -> None:
         """Bet on one output."""
         hit, mass = record.cell, record.target
         self.records += 1
@@ -225,8 +214,8 @@ class _State:
         self.optima += optimum
         level = optimum + 1e-9
         if level < 1.0:
-            steps = np.asarray(_STEPS)
-            self.log_excess += np.log1p(steps * (1.0 - level) / level) if member else np.log1p(-steps)
+            stakes = np.asarray(_STAKES)
+            self.log_excess += np.log1p(stakes * (1.0 - level) / level) if member else np.log1p(-stakes)
 
 
 def _most_accepted(law: Law, draft: NDArray[np.float64], target: NDArray[np.float64]) -> float:
@@ -242,7 +231,7 @@ def _most_accepted(law: Law, draft: NDArray[np.float64], target: NDArray[np.floa
     return float(optimal_acceptance(Problem(draft=draft, target=target, law=law)))
 
 
-def _by_ratio(record: Record) -> NDArray[np.int64]:
+def _by_ratio(record: LogRecord) -> NDArray[np.int64]:
     """Sort tokens by q/p; one cell for all if the draft's law is unknown, one more for what is not listed."""
     cells = np.full(len(record.target), len(_RATIO_EDGES) + 1, dtype=np.int64)
     if record.draft is not None:
@@ -263,7 +252,7 @@ def _by_rank(mass: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray(cells, dtype=np.int64)
 
 
-def _by_favourite(record: Record) -> NDArray[np.int64]:
+def _by_favourite(record: LogRecord) -> NDArray[np.int64]:
     """Tell the token that p ranks first from the others; that q ranks first if p is unknown."""
     mass = record.target if record.draft is None else record.draft
     return np.asarray(np.arange(len(mass)) == int(mass[:-1].argmax()), dtype=np.int64)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from otm.audit.corpus.one_token import draw
+from otm.audit.broken.one_token import draw
 
 
 def chain(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:

@@ -2,9 +2,8 @@
 
 A block verifier sees γ drafted tokens with the laws along them and returns 1 to γ + 1 tokens. It is lossless when its output,
 followed by samples of the target, has the target's law over γ + 1 tokens (SpecTr, Theorem 3). On toy models all of it is
-enumerated: every drafted block with its probability, the law of the output given it by integration over the uniforms
-(`otm.audit.exact`), every completion by the target. A fault at one position is a fault at every later one, so the laws of the first
-1, 2, … tokens tell where it begins.
+enumerated: every drafted block with its probability, the law of the output given it (`otm.audit.integration`), every completion by
+the target. A fault at one position is a fault at every later one, so the laws of the first 1, 2, … tokens tell where it begins.
 """
 
 from __future__ import annotations
@@ -13,56 +12,46 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.candidate import Candidate, Failed, as_candidate, outcome_of, read_block
-from otm.audit.exact import Method, Verdict, laws_of, raise_on_failures, rounding_tolerance
+from otm.audit.candidate import Candidate, as_candidate, outcome_of, read_block
+from otm.audit.integration import Answers, IntegratedAudit, answers_of, check_tolerance
+from otm.audit.markdown import MOST_ENTRIES, number, numbers, table
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
 from otm.errors import ShapeMismatch, TooLarge
-from otm.pmf import check_count, check_real
+from otm.pmf import check_count
 from otm.sequence.models import LanguageModel, next_distribution
 
+Tables = Mapping[tuple[int, ...], NDArray[np.float64]]
+"""Next-token distributions by what follows the context."""
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class SequenceAudit:
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class SequenceAudit(IntegratedAudit):
     """What a block verifier does on one pair of models, exactly; `str` gives the report in Markdown.
 
     Attributes:
-        name: of the candidate.
+        name, tolerance, error, method, cells: as of `IntegratedAudit`.
         context: what the block continues.
         draft_tables, target_tables: the laws used, by what follows the context.
         law: π over γ + 1 tokens, the output followed by samples of the target, `(V,)*(γ+1)`.
         target_law: the target's law over γ + 1 tokens.
         tokens_per_call: mean number of tokens in the output.
         accepted: mean number that the verifier says it accepted; None if it does not say.
-        tolerance, error, method, cells: as for `ExactAudit`.
     """
 
-    name: str
     context: tuple[int, ...]
-    draft_tables: dict[tuple[int, ...], NDArray[np.float64]]
-    target_tables: dict[tuple[int, ...], NDArray[np.float64]]
+    draft_tables: Tables
+    target_tables: Tables
     law: NDArray[np.float64]
     target_law: NDArray[np.float64]
     tokens_per_call: float
     accepted: float | None
-    tolerance: float
-    error: float
-    method: Method
-    cells: int
-
-    def __repr__(self) -> str:
-        return f"SequenceAudit({self.name!r}, {self.verdict}, total_variation={self.total_variation:.6g})"
-
-    def __str__(self) -> str:
-        from otm.audit.report import sequence_report  # noqa: PLC0415 - the report knows the results, not the reverse
-
-        return sequence_report(self)
 
     @property
     def num_drafts(self) -> int:
@@ -104,15 +93,36 @@ class SequenceAudit:
         index = int(np.abs(self.law - self.target_law).argmax())
         return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
 
-    @property
-    def verdict(self) -> Verdict:
-        """Whether the block has the target's law, as far as rounding and `error` let it be said."""
-        if self.total_variation - self.error > self.tolerance:
-            return "not lossless"
-        return "lossless" if self.total_variation + self.error <= self.tolerance else "undecided"
+    def figures(self) -> str:
+        """Return the report without its heading."""
+        worst = self.worst_block
+        accepted = "" if self.accepted is None else f"; {number(self.accepted)} of them counted as accepted"
+        by_length = ", ".join(number(x) for x in self.prefix_variations)
+        where = "" if self.first_position is None else f"; fails from position {self.first_position}"
+        rows = [
+            ("block", f"γ = {self.num_drafts} drafts, after context {self.context}"),
+            ("draft p", _written(self.draft_tables)),
+            ("target q", _written(self.target_tables)),
+            ("total variation", f"**{number(self.total_variation)}** {self.allowance()}"),
+            ("by length", f"first 1, 2, … tokens: {by_length}{where}"),
+            ("KL(q‖π)", f"{number(self.kl)} nats"),
+            ("worst block", f"{worst}: comes out with {number(self.law[worst])}, should with {number(self.target_law[worst])}"),
+            ("tokens per call", f"{number(self.tokens_per_call)}{accepted}"),
+            ("how", self.how("drafted block")),
+        ]
+        return table(("", ""), rows)
 
 
-def audit_sequence(
+def _written(tables: Tables) -> str:
+    """Print a model: one law where it is the same everywhere, else by context, shortened."""
+    laws = {context: numbers(law) for context, law in tables.items()}
+    if len(set(laws.values())) == 1:
+        return f"{next(iter(laws.values()))} after every context"
+    shown = [f"{law} after {context}" for context, law in laws.items()]
+    return "; ".join(shown[:MOST_ENTRIES]) + ("; …" if len(shown) > MOST_ENTRIES else "")
+
+
+def sequence(
     candidate: object,
     *,
     draft: LanguageModel,
@@ -146,7 +156,7 @@ def audit_sequence(
     >>> draft, target = (TableModel({c: mass for c in [(), (0,), (1,)]}) for mass in ([0.75, 0.25], [0.5, 0.5]))
     >>> def always(p, q, drafts, uniforms):  # keeps the draft and adds a token of the target
     ...     return [drafts[0], int(uniforms[0] >= q[1, 0])]
-    >>> audit = audit_sequence(always, draft=draft, target=target, num_drafts=1)
+    >>> audit = sequence(always, draft=draft, target=target, num_drafts=1)
     >>> audit.verdict, audit.total_variation, audit.first_position
     ('not lossless', 0.25, 1)
     """
@@ -161,34 +171,34 @@ def audit_sequence(
             f"draft and target must share one vocabulary; they have {len(draft_tables[()])} and {num_tokens} tokens."
             " Pad the shorter one with zeros."
         )
-    allowed = rounding_tolerance(num_tokens * (gamma + 1), gamma) if tolerance is None else tolerance
-    check_real(allowed, name="tolerance", low=0.0, high=1.0)
+    allowed = check_tolerance(tolerance, num_tokens * (gamma + 1), gamma)
     blocks = [tuple(row) for row in all_sequences(num_tokens, gamma).tolist()]
-    weights = np.asarray([_chain(draft_tables, block) for block in blocks])
-    live = [(block, weight) for block, weight in zip(blocks, weights, strict=True) if weight > 0]
-    values = [_block_of(function, draft_tables, target_tables, block) for block, _ in live]
-    laws, method, errors = laws_of(values, function.count(gamma, num_tokens))
-    outputs, tokens, accepted = _outputs(laws, [weight for _, weight in live], allowed)
-    law = np.zeros((num_tokens,) * (gamma + 1))
-    for output, mass in outputs.items():
-        law[output] += mass * _completions(target_tables, output, gamma + 1)
+    live = {block: weight for block in blocks if (weight := _chain(draft_tables, block)) > 0}
+    answers = answers_of(
+        [_block_of(function, draft_tables, target_tables, block) for block in live],
+        list(live.values()),
+        function.count(gamma, num_tokens),
+        tolerance=allowed,
+        described="these models",
+    )
+    counted = all(count is not None for _, (_, count), _ in answers.found)
     return SequenceAudit(
         name=function.name,
         context=start,
         draft_tables=draft_tables,
         target_tables=target_tables,
-        law=law,
+        law=_completed(answers, target_tables, gamma + 1),
         target_law=_completions(target_tables, (), gamma + 1),
-        tokens_per_call=tokens,
-        accepted=accepted,
+        tokens_per_call=math.fsum(mass * len(output) for _, (output, _), mass in answers.found),
+        accepted=math.fsum(mass * count for _, (_, count), mass in answers.found) if counted else None,
         tolerance=allowed,
-        error=float(errors @ np.asarray([weight for _, weight in live])),
-        method=method,
-        cells=sum(found.cells for found in laws),
+        error=answers.error,
+        method=answers.method,
+        cells=answers.cells,
     )
 
 
-def _tables(model: LanguageModel, start: tuple[int, ...], depth: int, name: str) -> dict[tuple[int, ...], NDArray[np.float64]]:
+def _tables(model: LanguageModel, start: tuple[int, ...], depth: int, name: str) -> Tables:
     """Return the next-token distribution after every continuation of the context of at most `depth` tokens."""
     found: dict[tuple[int, ...], NDArray[np.float64]] = {(): next_distribution(model, start, name=name)}
     num_tokens = len(found[()])
@@ -203,13 +213,22 @@ def _tables(model: LanguageModel, start: tuple[int, ...], depth: int, name: str)
     return found
 
 
-def _chain(tables: dict[tuple[int, ...], NDArray[np.float64]], block: tuple[int, ...]) -> float:
+def _chain(tables: Tables, block: tuple[int, ...]) -> float:
     return math.prod(float(tables[block[:i]][token]) for i, token in enumerate(block))
 
 
-def _completions(
-    tables: dict[tuple[int, ...], NDArray[np.float64]], output: tuple[int, ...], length: int
-) -> NDArray[np.float64]:
+def _completed(answers: Answers, tables: Tables, length: int) -> NDArray[np.float64]:
+    """Return the law of the answers, each followed by samples of the target up to `length` tokens in all."""
+    outputs: dict[tuple[int, ...], float] = {}
+    for _, (output, _), mass in answers.found:
+        outputs[output] = outputs.get(output, 0.0) + mass
+    law = np.zeros((len(tables[()]),) * length)
+    for output, mass in outputs.items():
+        law[output] += mass * _completions(tables, output, length)
+    return law
+
+
+def _completions(tables: Tables, output: tuple[int, ...], length: int) -> NDArray[np.float64]:
     """Return the law of samples of the target after `output`, up to `length` tokens in all."""
     if len(output) == length:
         return np.ones(())
@@ -218,10 +237,7 @@ def _completions(
 
 
 def _block_of(
-    candidate: Candidate,
-    draft_tables: dict[tuple[int, ...], NDArray[np.float64]],
-    target_tables: dict[tuple[int, ...], NDArray[np.float64]],
-    block: tuple[int, ...],
+    candidate: Candidate, draft_tables: Tables, target_tables: Tables, block: tuple[int, ...]
 ) -> Callable[[NDArray[Any]], Any]:
     """Return the candidate on this drafted block as a function of its uniforms."""
     gamma = len(block)
@@ -237,24 +253,3 @@ def _block_of(
         return outcome_of(run)
 
     return value
-
-
-def _outputs(
-    laws: Sequence[Any], weights: Sequence[float], tolerance: float
-) -> tuple[dict[tuple[int, ...], float], float, float | None]:
-    """Return the law of the output, its mean length, and the mean number accepted (None without counts)."""
-    outputs: dict[tuple[int, ...], float] = {}
-    failures: dict[str, list[float]] = {}
-    tokens, accepted, counted = [], [], True
-    for law, weight in zip(laws, weights, strict=True):
-        for outcome, volume in law.mass.items():
-            if isinstance(outcome, Failed):
-                failures.setdefault(outcome.message, []).append(weight * volume)
-                continue
-            output, count = outcome
-            outputs[output] = outputs.get(output, 0.0) + weight * volume
-            tokens.append(weight * volume * len(output))
-            counted = counted and count is not None
-            accepted.append(weight * volume * (count or 0))
-    raise_on_failures(failures, tolerance, "these models")
-    return outputs, math.fsum(tokens), math.fsum(accepted) if counted else None

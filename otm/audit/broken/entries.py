@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from otm.audit.broken import blocks, one_token
+from otm.audit.broken.mutant import Mutant, ToyModels
 from otm.audit.candidate import Candidate
-from otm.audit.corpus import blocks, one_token
-from otm.audit.corpus.mutant import Models, Mutant
-from otm.audit.sequence_instances import table_model
+from otm.audit.instances import table_model
 from otm.drafts import IID, TopK, WithoutReplacement
 from otm.problem import Problem
 
@@ -23,7 +23,7 @@ CORRECT = Candidate(one_token.speculative_sampling)
 RECURSIVE = Candidate(one_token.recursive_rejection)
 
 
-def markov_models(num_drafts: int) -> Models:
+def markov_models(num_drafts: int) -> ToyModels:
     """Return two chains on two tokens, each token with its own law; the first token as after token 0, but even for the target."""
 
     def draft(context: tuple[int, ...]) -> list[float]:
@@ -32,7 +32,7 @@ def markov_models(num_drafts: int) -> Models:
     def target(context: tuple[int, ...]) -> list[float]:
         return ([1 / 4, 3 / 4], [3 / 4, 1 / 4])[context[-1]] if context else [1 / 2, 1 / 2]
 
-    return Models(table_model(draft, 2, num_drafts), table_model(target, 2, num_drafts), num_drafts)
+    return ToyModels(table_model(draft, 2, num_drafts), table_model(target, 2, num_drafts), num_drafts)
 
 
 def _point_and_rest(num_tokens: int) -> Problem:
@@ -56,7 +56,7 @@ def _block(
     return Mutant(name, description, sources, candidate, markov_models(num_drafts), total_variation, candidate, IID(1))
 
 
-CORPUS: tuple[Mutant, ...] = (
+BROKEN: tuple[Mutant, ...] = (
     Mutant(
         "raw target",
         "The target's temperature (here 1/2) is not applied before verification.",

@@ -1,17 +1,17 @@
-"""``python -m otm.audit.corpus``: print the corpus against usual tests and audits, or write it into docs/audit.md."""
+"""``python -m otm.audit.broken``: print the corpus against usual tests and audits, or write it into docs/audit.md."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from otm.audit.corpus.report import corpus_table, update
+from otm.audit.broken.report import corpus_table, update
 
 
 def main() -> None:
     """Print the table, or write table and example between the markers of a document."""
     parser = argparse.ArgumentParser(
-        prog="python -m otm.audit.corpus", description="The corpus of broken verifiers as a table."
+        prog="python -m otm.audit.broken", description="The corpus of broken verifiers as a table."
     )
     parser.add_argument("--write", type=Path, metavar="FILE", help="put table and example between the markers of this document")
     path = parser.parse_args().write

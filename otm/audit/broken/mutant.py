@@ -12,7 +12,7 @@ from otm.sequence.models import TableModel
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Models:
+class ToyModels:
     """An instance for a block verifier: toy models and the number of drafts.
 
     Attributes:
@@ -33,7 +33,7 @@ class Mutant:
         name: a few words.
         description: what it does, in one sentence.
         sources: where it was seen or reported: "owner/repository#number", or a reference of docs/theory.md.
-        candidate: a few lines in the audit's signature; a block verifier where `instance` is `Models`.
+        candidate: a few lines in the audit's signature; a block verifier where `instance` is `ToyModels`.
         instance: the standard instance, with rational probabilities.
         total_variation: between its output law and the target on `instance`, exactly.
         in_tests: what an engine's test of the kernel runs: the fault is not in the kernel itself where this is another function.
@@ -45,7 +45,7 @@ class Mutant:
     description: str
     sources: tuple[str, ...]
     candidate: Candidate
-    instance: Problem | Models
+    instance: Problem | ToyModels
     total_variation: Fraction
     in_tests: Candidate
     law_in_tests: Law

@@ -1,0 +1,34 @@
+"""The table and the example of docs/audit.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import otm
+from otm.audit.broken import BROKEN, CONTROLS
+from otm.audit.broken.report import section, table_row, with_section
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "audit.md"
+
+
+@pytest.mark.parametrize("number", range(len(BROKEN) + len(CONTROLS)))
+def test_committed_table_is_current(number: int) -> None:
+    """`python -m otm.audit.broken --write docs/audit.md` writes it."""
+    mutant = (*BROKEN, *CONTROLS)[number]
+    lines = section(DOCUMENT.read_text(encoding="utf-8"), "corpus").splitlines()
+    assert lines[2 + number] == table_row(mutant)
+    assert len(lines) == 2 + len(BROKEN) + len(CONTROLS)
+
+
+def test_the_example_is_a_report() -> None:
+    """Its smallest problem: p = (1/2, 1/2, 0), q = (0, 1/2, 1/2); a rejected 0 gives (0, 1/2, 1/2) instead of token 2."""
+    example = section(DOCUMENT.read_text(encoding="utf-8"), "example")
+    assert "not lossless" in example
+    assert "**1/4**" in example
+
+
+def test_document_without_markers_is_refused() -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match="markers"):
+        with_section("no markers", "corpus", "table")

@@ -1,0 +1,122 @@
+"""Logs: the level over many contexts, and what is found."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import otm
+from otm import audit
+from otm.audit.records import LogRecord, parse_record
+
+
+def served(verifier: otm.Verifier, count: int, *, num_tokens: int = 12, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """A log in which every context is new."""
+    rng = np.random.default_rng(seed)
+    for i in range(count):
+        p = rng.dirichlet(np.full(num_tokens, 0.4))
+        q = 0.5 * p + 0.5 * rng.dirichlet(np.full(num_tokens, 0.4))
+        samples = otm.sample(verifier, otm.Problem(draft=p, target=q, law=otm.IID(1)), size=1, rng=rng)
+        drafts, output = samples.drafts[0].tolist(), int(samples.output[0])
+        yield {"context": f"r{i}", "drafts": drafts, "draft": p.tolist(), "target": q.tolist(), "output": output}
+
+
+def records(lines: Iterator[dict[str, Any]]) -> Iterator[LogRecord]:
+    return (parse_record(json.dumps(line), i) for i, line in enumerate(lines, start=1))
+
+
+def test_a_lossless_server_raises_no_alarm_and_a_lenient_one_does(tmp_path: Path) -> None:
+    for verifier, verdict in [(otm.Maximal(), "no difference found"), (otm.Lenience(0.5), "not lossless")]:
+        file = tmp_path / "log.jsonl"
+        file.write_text("\n".join(json.dumps(line) for line in served(verifier, 500)) + "\n\n", encoding="utf-8")
+        result = audit.log(file, law=otm.IID(1))
+        assert result.verdict == verdict
+        assert (result.records, result.name) == (500, "log.jsonl")
+        assert result.membership is not None
+        assert result.optimum is not None
+        assert (result.membership.low <= result.optimum <= result.membership.high) == (verdict == "no difference found")
+        assert str(result).startswith(f"## `log.jsonl`: {verdict}")
+
+
+def test_found_without_the_draft_law_too() -> None:
+    """Only targets and outputs are logged; the output is the target's favourite too often."""
+    rng = np.random.default_rng(1)
+
+    def greedy(count: int, sharpness: float) -> Iterator[dict[str, Any]]:
+        for _ in range(count):
+            q = rng.dirichlet(np.full(8, 0.5))
+            sharp = q**sharpness / (q**sharpness).sum()
+            yield {"target": q.tolist(), "output": int(rng.choice(8, p=sharp))}
+
+    assert audit.log(records(greedy(800, 1.0))).verdict == "no difference found"
+    found = audit.log(records(greedy(800, 2.0)))
+    assert found.verdict == "not lossless"
+    assert found.membership is None
+
+
+def test_the_level_is_what_it_says() -> None:
+    """Outputs drawn from the logged target over changing contexts; a correct test breaks a bound with probability 1e-9."""
+    rng, runs, length, highest = np.random.default_rng(2), 150, 40, []
+    for _ in range(runs):
+        run = []
+        for p, q, u in zip(
+            rng.dirichlet(np.ones(4), length), rng.dirichlet(np.ones(4), length), rng.random(length), strict=True
+        ):
+            output = int(np.searchsorted(np.cumsum(q), u * q.sum(), side="right"))
+            run.append(LogRecord("", np.array([0]), np.append(q, 0.0), np.append(p, 0.0), np.arange(4), output))
+        highest.append(audit.log(run).log_e_value)
+    for level in (0.1, 1e-2, 1e-3):
+        assert sum(value >= math.log(1 / level) for value in highest) <= binom.isf(1e-9, runs, level)
+    assert max(highest) > 0.5  # the evidence moves at all
+
+
+def test_the_bound_on_the_variation_holds() -> None:
+    """The outputs come from the draft: the mean variation is known exactly from the contexts."""
+    rng = np.random.default_rng(3)
+    pairs = [(rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))) for _ in range(800)]
+    lines = ({"draft": p.tolist(), "target": q.tolist(), "output": int(rng.choice(5, p=p))} for p, q in pairs)
+    result = audit.log(records(lines))
+    truth = float(np.mean([0.5 * np.abs(p - q).sum() for p, q in pairs]))
+    assert 0.5 * truth < result.variation_above <= truth
+
+
+def test_an_impossible_token_is_an_alarm_by_itself() -> None:
+    result = audit.log([parse_record('{"output": 1, "target": [1.0, 0.0]}', 1)])
+    assert (result.verdict, result.alarm_at, result.log_e_value) == ("not lossless", 1, math.inf)
+
+
+def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    for path in (tmp_path / "absent", tmp_path, Path("/dev/zero"), empty):
+        with pytest.raises(otm.errors.InvalidParameter):
+            audit.log(path)
+
+
+class TestUnlistedTokens:
+    """The tail is many tokens: it must neither be taken for 0 nor for one likely token."""
+
+    @pytest.mark.parametrize("law", [otm.TopK(1), otm.TopK(2), otm.Greedy(2)])
+    def test_a_heavy_tail_is_not_the_likeliest_token(self, law: otm.Law) -> None:
+        # p = (.2, .15, 13 tokens of .05): token 0 is always drafted, and q = (1, 0, …) always accepts it.
+        part = {"tokens": [0, 1], "tail": 0.65, "probabilities": [0.2, 0.15]}
+        target = {"tokens": [0, 1], "tail": 0.0, "probabilities": [1.0, 0.0]}
+        line = json.dumps({"drafts": [0, 7][: law.k], "draft": part, "target": target, "output": 0})
+        result = audit.log((parse_record(line, i) for i in range(1, 301)), law=law)
+        assert result.verdict == "no difference found"
+
+    def test_more_drafts_than_listed_tokens(self) -> None:
+        part = {"tokens": [0], "probabilities": [0.2], "tail": 0.8}
+        line = json.dumps({"drafts": [0, 7, 3], "draft": part, "target": part, "output": 7})
+        assert audit.log([parse_record(line, 1)], law=otm.WithoutReplacement(3)).optimum == 1.0
+
+    def test_different_drafters_have_no_place_in_a_record(self) -> None:
+        with pytest.raises(otm.errors.InvalidParameter, match="one draft distribution"):
+            audit.log([parse_record('{"output": 0, "target": [0.5, 0.5]}', 1)], law=otm.Product(2))

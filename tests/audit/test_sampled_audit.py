@@ -1,0 +1,119 @@
+"""Sampled audits: mutants are found and controls are not, what settles it early, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+from otm import audit
+from tests import mutants
+
+PAIR = {"draft": [0.5, 0.3, 0.15, 0.05], "target": [0.2, 0.35, 0.2, 0.25]}
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [mutants.NoRenormalisation(), mutants.ReusedUniform(), mutants.ReusedUniformKSeq(), mutants.ClippedKSeq()],
+    ids=lambda m: type(m).__name__,
+)
+def test_mutants_are_found_and_the_control_is_not(mutant: otm.Verifier) -> None:
+    problem = otm.Problem(**PAIR, law=otm.IID(2))
+    truth = otm.lossy.distortion(mutant, problem).total_variation
+    result = audit.sampled(mutant, problem, rng=np.random.default_rng(5), detect=truth)
+    assert result.verdict == "not lossless"
+    assert result.samples <= result.planned
+    control = audit.sampled(mutants.Faithful(), problem, rng=np.random.default_rng(5), detect=truth)
+    assert control.verdict == "no difference found"
+    assert control.membership is not None
+    assert control.membership.low <= otm.acceptance(otm.RecursiveRejection(), problem) <= control.membership.high
+    assert control.optimum == otm.optimal_acceptance(problem)
+
+
+def test_one_impossible_token_settles_it() -> None:
+    problem = otm.Problem(draft=[0.5, 0.5, 0.0], target=[0.5, 0.5, 0.0], law=otm.IID(1))
+
+    def leaks(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
+        return np.where(rng.random(len(drafts)) < 0.02, 2, drafts[:, 0])
+
+    result = audit.sampled(audit.BatchCandidate(leaks), problem, rng=np.random.default_rng(6))
+    assert (result.verdict, result.found_by, result.samples, result.log_e_value) == ("not lossless", "evidence", 500, math.inf)
+    assert "evidence" in str(result)
+
+
+def test_acceptance_beyond_the_optimum_is_found_where_no_single_token_shows() -> None:
+    """20,000 tokens, each off by a little: the counts say nothing after 500 samples, the acceptance does."""
+    rng = np.random.default_rng(7)
+    draft = otm.examples.zipf(20_000)
+    target = 0.5 * draft + 0.5 * rng.permutation(draft)
+    problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
+    result = audit.sampled(otm.Lenience(0.7), problem, rng=rng)
+    assert result.verdict == "not lossless"
+    assert result.cells <= 256
+    assert audit.sampled(otm.Maximal(), problem, rng=rng, detect=0.1).verdict == "no difference found"
+
+
+def test_given_outputs() -> None:
+    rng = np.random.default_rng(9)
+    target = np.array([0.5, 0.25, 0.25])
+    fair, unfair = rng.choice(3, p=target, size=20_000), rng.choice(3, p=[0.4, 0.35, 0.25], size=20_000)
+    assert audit.outputs(fair, target=target).verdict == "no difference found"
+    found = audit.outputs(unfair, target=target)
+    assert found.verdict == "not lossless"
+    assert found.total_variation.low <= 0.1 <= found.total_variation.high
+    assert found.membership is None
+    for bad in ([], [3], [[0]], [0.5], [-1]):
+        with pytest.raises(otm.errors.InvalidParameter, match="outputs must be"):
+            audit.outputs(np.asarray(bad), target=target)
+
+
+class TestCandidates:
+    PROBLEM = otm.Problem(**PAIR, law=otm.IID(1))
+
+    def test_randomness_of_its_own(self) -> None:
+        own = np.random.default_rng(10)
+
+        def samples_the_target(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+            return int(own.choice(len(q), p=q))
+
+        result = audit.sampled(samples_the_target, self.PROBLEM, rng=np.random.default_rng(11), detect=0.1)
+        assert result.verdict == "no difference found"
+        assert result.rule is None
+
+    def test_probabilities_are_checked(self) -> None:
+        for wrong in ({"detect": 0.0}, {"false_alarm": 0.0}, {"missed": 0.9}):
+            with pytest.raises(otm.errors.InvalidParameter):
+                audit.sampled(otm.Maximal(), self.PROBLEM, rng=np.random.default_rng(0), **wrong)
+
+
+def test_a_candidate_may_write_into_its_arguments() -> None:
+    """In-place residuals are common in engines: each call gets copies, or the audit would test another problem."""
+
+    def verify(p: Any, q: Any, drafts: Any, u: Any) -> int:
+        x = int(drafts[0])
+        if u[0] * p[x] < q[x]:
+            return x
+        np.maximum(q - p, 0.0, out=q)
+        p[:] = drafts[:] = 0
+        return int(np.searchsorted(np.cumsum(q) / q.sum(), u[1], side="right"))
+
+    problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
+    result = audit.sampled(verify, problem, rng=np.random.default_rng(0), detect=0.1)
+    assert result.verdict == "no difference found"
+    assert problem.target.tolist() == [0.3, 0.7]
+
+
+@pytest.mark.parametrize("errors", [{"false_alarm": 5e-324}, {"missed": 5e-324}, {"detect": 5e-324}, {"detect": float("nan")}])
+def test_errors_too_small_to_compute_with_are_refused(errors: dict[str, float]) -> None:
+    problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
+    with pytest.raises(otm.errors.InvalidParameter, match="must lie in"):
+        audit.sampled(otm.Maximal(), problem, rng=np.random.default_rng(0), **errors)
+
+
+def test_a_plan_of_months_is_refused_before_it_begins() -> None:
+    problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))
+    with pytest.raises(otm.errors.TooLarge, match="detect=1e-08"):
+        audit.sampled(otm.Maximal(), problem, rng=np.random.default_rng(0), detect=1e-8)
