@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,16 @@ MAX_SEQUENCES = 4_000_000
 class Law(abc.ABC):
     """How k drafts are drawn; hashable and free of arrays, which stay in `Problem.draft`.
 
+    Attributes:
+        one_drafter: whether all drafts come from one distribution `(V,)`, not each from a distribution of its own.
+        distinct: whether no token is drafted twice, so that there may be fewer than k tokens to draft.
+
     Raises:
         InvalidParameter: unless k is an integer ≥ 1.
     """
+
+    one_drafter: ClassVar[bool]
+    distinct: ClassVar[bool]
 
     k: int
 
@@ -43,14 +50,14 @@ class Law(abc.ABC):
         """Return the same law with another number of drafts."""
         return dataclasses.replace(self, k=check_count(k, name="k"))
 
-    @abc.abstractmethod
     def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
         """Return the shape of `Problem.draft` without leading axes: `(V,)`, or `(k, V)` where every draft has its own drafter."""
+        return (num_tokens,) if self.one_drafter else (self.k, num_tokens)
 
     @property
-    @abc.abstractmethod
     def least_token(self) -> int:
-        """The smallest entry of a row of drafts: 0, or −1 (`PAD`) where there may be fewer than k tokens to draft."""
+        """The smallest entry of a row of drafts: 0, or −1 (`PAD`) where tokens may run out; the first draft is always there."""
+        return PAD if self.distinct and self.k > 1 else 0
 
     @abc.abstractmethod
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
@@ -123,7 +130,7 @@ class SetTable:
 
 def has_one_drafter(law: Law) -> bool:
     """Return whether all drafts come from one distribution `(V,)`, not each from a distribution of its own."""
-    return len(law.draft_shape(1)) == 1
+    return law.one_drafter
 
 
 def all_sequences(num_tokens: int, k: int) -> NDArray[np.int64]:

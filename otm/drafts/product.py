@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,14 +41,8 @@ class Product(Law):
     0.5331
     """
 
-    def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
-        """Return `(k, V)`: one row per drafter."""
-        return (self.k, num_tokens)
-
-    @property
-    def least_token(self) -> int:
-        """0: independent drafts never run out."""
-        return 0
+    one_drafter: ClassVar[bool] = False
+    distinct: ClassVar[bool] = False
 
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft `(..., k, V)` and target `(..., V)`."""
