@@ -478,12 +478,8 @@ class PathRule(otm.Conditional):
 class PathVerifier(otm.Verifier):
     mistake: str = ""
 
-    @property
-    def lossless(self) -> bool:
-        return True
-
-    def supports(self, law: otm.Law) -> bool:
-        return isinstance(law, otm.WithoutReplacement)
+    lossless = True
+    laws = (otm.WithoutReplacement,)
 
     def prepare(self, problem: otm.Problem) -> PathRule:
         return PathRule(problem, self.mistake)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,8 @@ from otm.pmf import align_pair
 class DistinctDrafts(Law, abc.ABC):
     """A law of one drafter that drafts no token twice and none without mass: with fewer than k tokens of mass rows are padded."""
 
-    one_drafter: ClassVar[bool] = True
-    distinct: ClassVar[bool] = True
+    one_drafter = True
+    distinct = True
 
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft and target `(..., V)`; k ≤ V."""

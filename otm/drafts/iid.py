@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,8 @@ class IID(Law):
     0.49
     """
 
-    one_drafter: ClassVar[bool] = True
-    distinct: ClassVar[bool] = False
+    one_drafter = True
+    distinct = False
 
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft and target `(..., V)`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,8 @@ class Product(Law):
     0.5331
     """
 
-    one_drafter: ClassVar[bool] = False
-    distinct: ClassVar[bool] = False
+    one_drafter = False
+    distinct = False
 
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft `(..., k, V)` and target `(..., V)`."""

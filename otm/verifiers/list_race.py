@@ -34,7 +34,6 @@ from otm._races import (
     sequences,
     sort_by_ratio,
 )
-from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Coupling, Definition
@@ -64,14 +63,8 @@ class ListRace(Verifier):
     0.854167
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """Any number of i.i.d. drafts."""
-        return isinstance(law, IID)
+    lossless = True
+    laws = (IID,)
 
     def prepare(self, problem: Problem) -> ListRaceRule:
         """Nothing depends on the problem alone: a race compares arrival times."""

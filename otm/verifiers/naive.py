@@ -30,14 +30,8 @@ class Naive(Verifier):
     0.6875
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """Every law."""
-        return True
+    lossless = True
+    laws = (Law,)
 
     def prepare(self, problem: Problem) -> NaiveRule:
         """Nothing to compute."""

@@ -34,14 +34,8 @@ class Otm(Verifier):
     0.9375
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """Every law; size is checked per problem."""
-        return True
+    lossless = True
+    laws = (Law,)
 
     def prepare(self, problem: Problem) -> OtmRule:
         """Solve the collapsed program and keep the flow."""

@@ -42,7 +42,7 @@ from otm._races import (
     sequences,
     sort_by_ratio,
 )
-from otm.drafts.base import PAD, Law
+from otm.drafts.base import PAD
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
@@ -86,14 +86,8 @@ class Race(Verifier):
     [0.454717, 0.724113, 0.961116]
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """One draft, or the first k arrivals of the draft race."""
-        return isinstance(law, WithoutReplacement) or (isinstance(law, IID) and law.k == 1)
+    lossless = True
+    laws = (IID(1), WithoutReplacement)
 
     def prepare(self, problem: Problem) -> RaceRule:
         """Nothing depends on the problem alone: a race compares arrival times."""

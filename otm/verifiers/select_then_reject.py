@@ -22,7 +22,7 @@ from otm.optimum.lp import optimum
 from otm.problem import Problem, check_problem
 from otm.results import Definition, Optimum
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
-from otm.verifiers.maximal import single_draft_rejection
+from otm.verifiers.rules import single_draft_rejection
 
 Selection = Callable[[Problem, NDArray[np.int64]], NDArray[np.float64]]
 """A selection rule: the probability of selecting each draft `(n, k)`, given the problem and drafts `(n, k)`."""
@@ -61,16 +61,10 @@ class SelectThenReject(Verifier):
     (0.75, 0.9375)
     """
 
+    lossless = True
+    laws = (Law,)
+
     selection: Selection | None = None
-
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """Every law; size is checked per problem."""
-        return True
 
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
         """Enumerate the drafts for the law of the selected token; single-draft rejection with it."""
