@@ -82,6 +82,8 @@ class ListRace(Verifier):
 class ListRaceRule(Shared):
     """k draft races and the target's race over them; the state is the logarithms of their exponentials `(n, k, V)`."""
 
+    num_uniforms = 0  # none: the races are the randomness
+
     @property
     def num_draft_uniforms(self) -> int:
         """One exponential per list and token."""
@@ -91,11 +93,6 @@ class ListRaceRule(Shared):
         """Run the k draft races."""
         state = log_exponentials(uniforms).reshape(len(uniforms), self.problem.law.k, self.problem.num_tokens)
         return np.argmin(log_arrivals(state, self.problem.draft), axis=2), state
-
-    @property
-    def num_uniforms(self) -> int:
-        """None: the races are the randomness."""
-        return 0
 
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None

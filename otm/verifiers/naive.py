@@ -48,10 +48,7 @@ class Naive(Verifier):
 class NaiveRule(Conditional):
     """The target is all there is."""
 
-    @property
-    def num_uniforms(self) -> int:
-        """One, for the draw from the target."""
-        return 1
+    num_uniforms = 1  # one, for the draw from the target
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Cut the target into its drafted part and the rest."""

@@ -55,13 +55,10 @@ class Otm(Verifier):
 class OtmRule(Conditional):
     """The optimum, whose plan is a law of accepted outputs for each drafted set, and the residual `(V,)`."""
 
+    num_uniforms = 2  # one for the choice within the plan's row, one for the residual draw
+
     solved: Optimum
     residual: NDArray[np.float64]
-
-    @property
-    def num_uniforms(self) -> int:
-        """One for the choice within the plan's row, one for the residual draw."""
-        return 2
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Look up the plan's row for each drafted set."""

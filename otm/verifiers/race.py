@@ -105,6 +105,8 @@ class Race(Verifier):
 class RaceRule(Shared):
     """Both races on shared exponentials; the state is their logarithms `(n, V)`."""
 
+    num_uniforms = 0  # none: the race is the randomness
+
     @property
     def num_draft_uniforms(self) -> int:
         """One exponential per token."""
@@ -114,11 +116,6 @@ class RaceRule(Shared):
         """Run the draft race and keep its first k arrivals, in order."""
         state = log_exponentials(uniforms)
         return first_arrivals(log_arrivals(state, self.problem.draft), self.problem.law.k), state
-
-    @property
-    def num_uniforms(self) -> int:
-        """None: the race is the randomness."""
-        return 0
 
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None

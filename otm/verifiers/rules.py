@@ -59,14 +59,11 @@ class AcceptOneOrCatch(Conditional):
         residual: law of the output after its rejection `(V,)`.
     """
 
+    num_uniforms = 2  # one for the accept step, one for the draw after a rejection
+
     position: int
     keep: NDArray[np.float64]
     residual: NDArray[np.float64]
-
-    @property
-    def num_uniforms(self) -> int:
-        """One for the accept step, one for the draw after a rejection."""
-        return 2
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Put keep on the draft and the rest on the residual; what lies on any draft is accepted."""

@@ -91,15 +91,12 @@ class SelectThenReject(Verifier):
 class SelectThenRejectRule(Conditional):
     """The selection, the law s of the selected token `(V,)`, and acceptance probabilities and residual against it `(V,)`."""
 
+    num_uniforms = 3  # one for the selection, one for the accept step, one for the residual draw
+
     selection: Selection
     law: NDArray[np.float64]
     keep: NDArray[np.float64]
     residual: NDArray[np.float64]
-
-    @property
-    def num_uniforms(self) -> int:
-        """One for the selection, one for the accept step, one for the residual draw."""
-        return 3
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mix single-draft rejection over the selected draft."""

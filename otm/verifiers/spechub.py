@@ -94,16 +94,13 @@ class SpecHubRule(Conditional):
         residual: law of the output otherwise `(V,)`.
     """
 
+    num_uniforms = 4  # one for the order of the pair, two accept steps, one residual draw
+
     hub_ahead: float
     keep_first: NDArray[np.float64]
     keep_second: NDArray[np.float64]
     keep_hub: tuple[float, float]
     residual: NDArray[np.float64]
-
-    @property
-    def num_uniforms(self) -> int:
-        """One for the order of the pair, two accept steps, one residual draw."""
-        return 4
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mix the two orders of the pair."""
