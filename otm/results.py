@@ -100,6 +100,13 @@ class Optimum(Certified):
         return f"Optimum(value={self.value:.12g}, gap={self.gap:.2g}, sets={len(self.sets.mass)}, method={self.method!r})"
 
     @functools.cached_property
+    def plan(self) -> scipy.sparse.csr_array:
+        """The law of an accepted output given each drafted set, `(m, V)`: the flow in parts of the set's mass."""
+        mass = np.repeat(self.sets.mass, np.diff(self.flow.indptr))
+        share = np.divide(self.flow.data, mass, out=np.zeros(len(mass)), where=mass > 0)
+        return scipy.sparse.csr_array((share, self.flow.indices, self.flow.indptr), shape=self.flow.shape)
+
+    @functools.cached_property
     def coupling(self) -> Coupling:
         """The optimal joint law of (drafts, output) over all draft sequences.
 

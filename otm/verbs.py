@@ -108,8 +108,8 @@ def prepare(verifier: Verifier, problem: Problem) -> Rule:
 
     Cost: see the verifier.
 
-    >>> prepare(KSeq(), Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2))).gamma
-    1.0
+    >>> prepare(KSeq(), Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2))).keep[0]  # γ* = 1
+    array([1., 1.])
     """
     require_support(verifier, check_problem(problem).law)
     return verifier.prepare(problem.single(purpose=f"Preparing {verifier!r}"))

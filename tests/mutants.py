@@ -59,12 +59,8 @@ class Sequential(otm.verifiers.Conditional):
 class Mutant(otm.Verifier):
     """Common plumbing: a scheme for i.i.d. drafts that claims to be lossless."""
 
-    @property
-    def lossless(self) -> bool:
-        return True
-
-    def supports(self, law: otm.Law) -> bool:
-        return isinstance(law, otm.IID)
+    lossless = True
+    laws = (otm.IID,)
 
     def acceptance(self, problem: otm.Problem, by: Any) -> Any:
         raise NotImplementedError("mutants are only enumerated and sampled")

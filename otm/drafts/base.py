@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,16 @@ MAX_SEQUENCES = 4_000_000
 class Law(abc.ABC):
     """How k drafts are drawn; hashable and free of arrays, which stay in `Problem.draft`.
 
+    Attributes:
+        one_drafter: whether all drafts come from one distribution `(V,)`, not each from a distribution of its own.
+        distinct: whether no token is drafted twice, so that there may be fewer than k tokens to draft.
+
     Raises:
         InvalidParameter: unless k is an integer ≥ 1.
     """
+
+    one_drafter: ClassVar[bool]
+    distinct: ClassVar[bool]
 
     k: int
 
@@ -43,14 +50,14 @@ class Law(abc.ABC):
         """Return the same law with another number of drafts."""
         return dataclasses.replace(self, k=check_count(k, name="k"))
 
-    @abc.abstractmethod
     def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
         """Return the shape of `Problem.draft` without leading axes: `(V,)`, or `(k, V)` where every draft has its own drafter."""
+        return (num_tokens,) if self.one_drafter else (self.k, num_tokens)
 
     @property
-    @abc.abstractmethod
     def least_token(self) -> int:
-        """The smallest entry of a row of drafts: 0, or −1 (`PAD`) where there may be fewer than k tokens to draft."""
+        """The smallest entry of a row of drafts: 0, or −1 (`PAD`) where tokens may run out; the first draft is always there."""
+        return PAD if self.distinct and self.k > 1 else 0
 
     @abc.abstractmethod
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
@@ -99,7 +106,9 @@ class DraftTable:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SetTable:
-    """Every set of drafted tokens: ascending tokens `(m, k)` padded with −1, masses `(m,)`, and each sequence's set `(n,)`."""
+    """Every set of drafted tokens: ascending tokens `(m, k)` padded with −1, in the order of their keys; masses `(m,)`; and each
+    sequence's set `(n,)`.
+    """
 
     tokens: NDArray[np.int64]
     mass: NDArray[Any]
@@ -111,10 +120,17 @@ class SetTable:
         np.put_along_axis(table, self.tokens, True, axis=1)  # −1 writes into the extra last column
         return table[:, :num_tokens]
 
+    def find(self, drafts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the set of each row of drafts `(n, k)`, −1 where it is none of these."""
+        base = int(max(self.tokens.max(), drafts.max(initial=0))) + 2
+        known, asked = _row_keys(self.tokens, base), _row_keys(_distinct(drafts), base)
+        place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+        return np.where(known[place] == asked, place, -1)
+
 
 def has_one_drafter(law: Law) -> bool:
     """Return whether all drafts come from one distribution `(V,)`, not each from a distribution of its own."""
-    return len(law.draft_shape(1)) == 1
+    return law.one_drafter
 
 
 def all_sequences(num_tokens: int, k: int) -> NDArray[np.int64]:
@@ -153,14 +169,9 @@ def collapse(table: DraftTable) -> SetTable:
     The membership cost sees a sequence only through its set, so a coupling of (sets, output) has the same value and at most
     Σ_{j≤k} C(V, j) rows (docs/theory.md, "Collapse").
     """
-    tokens = np.sort(table.tokens, axis=1)
-    repeated = np.zeros_like(tokens, dtype=bool)
-    repeated[:, 1:] = tokens[:, 1:] == tokens[:, :-1]
-    tokens[repeated] = PAD
-    tokens.sort(axis=1)
-    keys = _row_keys(tokens)
-    _, first, of_sequence = np.unique(keys, return_index=True, return_inverse=True, axis=0 if keys.ndim == 2 else None)
-    of_sequence = of_sequence.reshape(-1)
+    tokens = _distinct(table.tokens)
+    keys = _row_keys(tokens, int(tokens.max()) + 2)
+    _, first, of_sequence = np.unique(keys, return_index=True, return_inverse=True)
     if table.mass.dtype == object:
         mass = np.full(len(first), 0, dtype=object)
         np.add.at(mass, of_sequence, table.mass)
@@ -169,12 +180,21 @@ def collapse(table: DraftTable) -> SetTable:
     return SetTable(tokens=tokens[first], mass=mass, of_sequence=of_sequence)
 
 
-def _row_keys(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Encode rows as single integers where they fit in 63 bits: sorting those is far cheaper than sorting rows."""
-    base = int(tokens.max(initial=0)) + 2
+def _distinct(drafts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return each row's distinct tokens in ascending order, −1 in front for every repetition."""
+    tokens = np.sort(drafts, axis=1)
+    repeated = np.zeros_like(tokens, dtype=bool)
+    repeated[:, 1:] = tokens[:, 1:] == tokens[:, :-1]
+    tokens[repeated] = PAD
+    tokens.sort(axis=1)
+    return tokens
+
+
+def _row_keys(tokens: NDArray[np.int64], base: int) -> NDArray[Any]:
+    """Encode rows of tokens below base − 1 as single integers, in an order that does not depend on the base.
+
+    Machine integers where they fit: sorting those is far cheaper than sorting rows.
+    """
     width = tokens.shape[1]
-    if base**width >= 2**63:
-        return tokens
-    weights = np.asarray([base**j for j in range(width)], dtype=np.int64)
-    keys: NDArray[np.int64] = (tokens + 1) @ weights
-    return keys
+    dtype = np.int64 if base**width < 2**63 else object
+    return np.asarray((tokens + 1).astype(dtype) @ np.asarray([base**j for j in range(width)], dtype=dtype))

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, gather, inverse_cdf, namespace, quiet, total
-from otm.drafts.base import PAD, DraftTable, Law
+from otm.drafts.base import PAD, DraftTable
+from otm.drafts.distinct import DistinctDrafts, likeliest
 from otm.drafts.successive_cut import check_enough_tokens
-from otm.pmf import align_pair
 
 
 @dataclasses.dataclass(frozen=True)
-class Greedy(Law):
+class Greedy(DistinctDrafts):
     """The k − 1 most likely tokens, then one draw from the draft distribution renormalised over the others.
 
     b(T) = 1{top ⊆ T}·P(T ∖ top)/P(Ω ∖ top), and so, with R = P(Ω ∖ top) summed directly,
@@ -40,20 +40,6 @@ class Greedy(Law):
     >>> round(otm.optimal_acceptance(problem), 12)  # .2 + min(.2, .6) + min(.6, .4)
     0.8
     """
-
-    def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
-        """Return `(V,)`: one drafter."""
-        return (num_tokens,)
-
-    @property
-    def least_token(self) -> int:
-        """−1: with fewer than k tokens of positive mass the row is padded; one token always has mass."""
-        return PAD if self.k > 1 else 0
-
-    def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
-        """Broadcast the leading axes of draft and target `(..., V)`; k ≤ V."""
-        check_enough_tokens(self.k, int(draft.shape[-1]))
-        return align_pair(draft, target)
 
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
         """Evaluate the closed form for each k from one sort."""
@@ -113,11 +99,11 @@ class Greedy(Law):
 
     def parts(self, draft: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Return the top tokens of positive mass and the law of the last draft `(V,)`, all zero where there is none; one row."""
-        top = np.argsort(-draft, kind="stable")[: self.k - 1]
+        top = likeliest(draft, self.k - 1)
         rest = draft.copy()
         rest[top] = 0 * rest[top]
         left = rest.sum()
-        return top[draft[top] > 0].astype(np.int64), rest / left if left > 0 else rest
+        return top, rest / left if left > 0 else rest
 
 
 def likely_order(draft: Array) -> Array:

@@ -34,14 +34,8 @@ class IID(Law):
     0.49
     """
 
-    def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
-        """Return `(V,)`: one drafter."""
-        return (num_tokens,)
-
-    @property
-    def least_token(self) -> int:
-        """0: independent drafts never run out."""
-        return 0
+    one_drafter = True
+    distinct = False
 
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft and target `(..., V)`."""

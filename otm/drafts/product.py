@@ -41,14 +41,8 @@ class Product(Law):
     0.5331
     """
 
-    def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
-        """Return `(k, V)`: one row per drafter."""
-        return (self.k, num_tokens)
-
-    @property
-    def least_token(self) -> int:
-        """0: independent drafts never run out."""
-        return 0
+    one_drafter = False
+    distinct = False
 
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft `(..., k, V)` and target `(..., V)`."""

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, gather, namespace, total
-from otm.drafts.base import PAD, DraftTable, Law
+from otm.drafts.base import DraftTable
+from otm.drafts.distinct import DistinctDrafts, likeliest, padded
 from otm.drafts.greedy import likely_order
 from otm.drafts.successive_cut import check_enough_tokens
-from otm.pmf import align_pair
 
 
 @dataclasses.dataclass(frozen=True)
-class TopK(Law):
+class TopK(DistinctDrafts):
     """The k most likely tokens, always: beam or top-k drafting.
 
     b(T) = 1{top ⊆ T}, so α* = Q(top), which sampling the target and looking (`otm.Naive`) attains. Ties go to the lowest index. A
@@ -35,20 +35,6 @@ class TopK(Law):
     0.5
     """
 
-    def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
-        """Return `(V,)`: one drafter."""
-        return (num_tokens,)
-
-    @property
-    def least_token(self) -> int:
-        """−1: with fewer than k tokens of positive mass the row is padded; one token always has mass."""
-        return PAD if self.k > 1 else 0
-
-    def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
-        """Broadcast the leading axes of draft and target `(..., V)`; k ≤ V."""
-        check_enough_tokens(self.k, int(draft.shape[-1]))
-        return align_pair(draft, target)
-
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
         """Return Q(top) for each k from one sort."""
         check_enough_tokens(max(ks), int(draft.shape[-1]))
@@ -63,12 +49,12 @@ class TopK(Law):
     def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
         """Return the drafted tokens."""
         members = np.zeros(len(draft), dtype=bool)
-        members[self._top(draft)] = True
+        members[likeliest(draft, self.k)] = True
         return members
 
     def containment(self, draft: NDArray[Any], members: NDArray[np.bool_]) -> float:
         """Return 1 if T holds the drafted tokens, else 0."""
-        return float(members[self._top(draft)].all())
+        return float(members[likeliest(draft, self.k)].all())
 
     def inclusion(self, draft: Array) -> Array:
         """Return 1 on the drafted tokens, 0 elsewhere."""
@@ -82,7 +68,10 @@ class TopK(Law):
 
     def enumerate(self, draft: NDArray[Any]) -> DraftTable:
         """List the one sequence, of mass one."""
-        return DraftTable(tokens=self._row(draft)[None], mass=np.asarray([draft.sum() / draft.sum()], dtype=draft.dtype))
+        return DraftTable(
+            tokens=padded(likeliest(draft, self.k)[None], self.k),
+            mass=np.asarray([draft.sum() / draft.sum()], dtype=draft.dtype),
+        )
 
     def num_uniforms(self, num_tokens: int) -> int:
         """Return 0."""
@@ -90,12 +79,4 @@ class TopK(Law):
 
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
         """Repeat the one sequence for each row of uniforms `(n, 0)`."""
-        return np.tile(self._row(draft), (len(uniforms), 1))
-
-    def _top(self, draft: NDArray[Any]) -> NDArray[np.int64]:
-        top = np.argsort(-draft, kind="stable")[: self.k]
-        return top[draft[top] > 0].astype(np.int64)
-
-    def _row(self, draft: NDArray[Any]) -> NDArray[np.int64]:
-        top = self._top(draft)
-        return np.concatenate([top, np.full(self.k - len(top), PAD, dtype=np.int64)])
+        return np.repeat(padded(likeliest(draft, self.k)[None], self.k), len(uniforms), axis=0)

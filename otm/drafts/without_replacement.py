@@ -11,19 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, to_numpy
-from otm.drafts.base import PAD, DraftTable, Law
-from otm.drafts.successive_cut import (
-    check_enough_tokens,
-    successive_containment,
-    successive_inclusion,
-    successive_values,
-    successive_worst_set,
-)
-from otm.pmf import align_pair
+from otm.drafts.base import DraftTable
+from otm.drafts.distinct import DistinctDrafts, padded
+from otm.drafts.successive_cut import successive_containment, successive_inclusion, successive_values, successive_worst_set
 
 
 @dataclasses.dataclass(frozen=True)
-class WithoutReplacement(Law):
+class WithoutReplacement(DistinctDrafts):
     """k draws without replacement: each from the draft distribution renormalised over the tokens not drawn yet.
 
     Pr(x₁..x_k) = Π_i p(x_i) / p(Ω ∖ {x₁..x_{i−1}}): also the first k arrivals of an exponential race with rates p. With fewer than
@@ -42,20 +36,6 @@ class WithoutReplacement(Law):
     >>> law.containment(np.array([0.5, 0.3, 0.2]), np.array([True, False, True])).__round__(12)  # .5·(.2/.5) + .2·(.5/.8)
     0.325
     """
-
-    def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
-        """Return `(V,)`: one drafter."""
-        return (num_tokens,)
-
-    @property
-    def least_token(self) -> int:
-        """−1: with fewer than k tokens of positive mass the row is padded; one token always has mass."""
-        return PAD if self.k > 1 else 0
-
-    def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
-        """Broadcast the leading axes of draft and target `(..., V)`; k ≤ V."""
-        check_enough_tokens(self.k, int(draft.shape[-1]))
-        return align_pair(draft, target)
 
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
         """Return the prefix cut for each k from one pass over the tokens (`otm.drafts.successive_cut`)."""
@@ -94,7 +74,7 @@ class WithoutReplacement(Law):
             row, column = np.nonzero(free)
             tokens = np.concatenate([tokens[row], column[:, None]], axis=1)
             mass = mass[row] * (p[column] / left[row])
-        return DraftTable(tokens=_padded(support[tokens], self.k), mass=mass)
+        return DraftTable(tokens=padded(support[tokens], self.k), mass=mass)
 
     def num_uniforms(self, num_tokens: int) -> int:
         """Return k: one uniform per draft."""
@@ -106,7 +86,7 @@ class WithoutReplacement(Law):
         taken = np.empty((len(uniforms), 0), dtype=np.int64)
         for step in range(min(self.k, remaining.size)):
             taken = np.concatenate([taken, remaining.draw(taken, uniforms[:, step])[:, None]], axis=1)
-        return _padded(remaining.tokens[taken], self.k)
+        return padded(remaining.tokens[taken], self.k)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -170,10 +150,3 @@ def choose_gap(mass: NDArray[np.float64], uniforms: NDArray[Any]) -> tuple[NDArr
     gap = np.minimum((reach <= point).sum(axis=1, keepdims=True), last)
     before = np.where(gap > 0, np.take_along_axis(reach, np.maximum(gap - 1, 0), axis=1), 0.0)
     return gap, point - before
-
-
-def _padded(tokens: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """Extend rows `(n, j)` to `(n, k)` with −1."""
-    rows = np.full((len(tokens), k), PAD, dtype=np.int64)
-    rows[:, : tokens.shape[1]] = tokens
-    return rows

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from otm.divergences import divergence_term
 from otm.problem import Problem, check_problem
-from otm.verbs import coupling, prepare
-from otm.verifiers.base import Verifier
-from otm.verifiers.lossy_rule import Explicit
+from otm.verbs import coupling
+from otm.verifiers.base import Verifier, require_support
+from otm.verifiers.lossy_rule import LossyVerifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +49,10 @@ def output_law(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
     >>> output_law(otm.Maximal(), problem), output_law(otm.Lenience(0.8), problem)
     (array([0.5, 0.5]), array([0.625, 0.375]))
     """
-    rule = prepare(verifier, problem)
-    return rule.output_law if isinstance(rule, Explicit) else coupling(verifier, problem).output_marginal
+    if not isinstance(verifier, LossyVerifier):
+        return coupling(verifier, problem).output_marginal
+    require_support(verifier, check_problem(problem).law)
+    return verifier.output_law(problem.single(purpose="otm.lossy.output_law"))
 
 
 def distortion(verifier: Verifier, problem: Problem) -> Distortion:

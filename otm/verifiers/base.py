@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +27,19 @@ _ENTRIES_AT_ONCE = 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class Verifier(abc.ABC):
-    """A verification scheme; frozen, hashable, its parameters are its fields."""
+    """A verification scheme; frozen, hashable, its parameters are its fields.
 
-    @property
-    @abc.abstractmethod
-    def lossless(self) -> bool:
-        """Whether the output has exactly the target's law, for every problem that the verifier supports."""
+    Attributes:
+        lossless: whether the output has exactly the target's law, for every problem that the verifier supports.
+        laws: the draft laws that it applies to: a class with any number of drafts, or one law where the number matters.
+    """
 
-    @abc.abstractmethod
+    lossless: ClassVar[bool]
+    laws: ClassVar[tuple[type[Law] | Law, ...]]
+
     def supports(self, law: Law) -> bool:
         """Whether this verifier applies to drafts drawn by `law`."""
+        return any(isinstance(law, each) if isinstance(each, type) else law == each for each in self.laws)
 
     @abc.abstractmethod
     def prepare(self, problem: Problem) -> Rule:
@@ -186,12 +189,3 @@ def members(drafts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
     table = np.zeros((len(drafts), num_tokens + 1), dtype=bool)
     np.put_along_axis(table, drafts, True, axis=1)  # −1 writes into the extra last column
     return table[:, :num_tokens]
-
-
-def first_accepted(
-    drafts: NDArray[np.int64], wins: NDArray[np.bool_], otherwise: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the first draft of each row whose accept step won, or `otherwise` where none did, and whether any did."""
-    accepted = np.asarray(wins.any(axis=1))
-    first = np.take_along_axis(drafts, wins.argmax(axis=1)[:, None], axis=1)[:, 0]
-    return np.where(accepted, first, otherwise), accepted

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf
-from otm.drafts.base import PAD, Law
+from otm._arrays import Array
 from otm.drafts.greedy import Greedy
 from otm.problem import Problem
-from otm.results import Definition, is_member
-from otm.verifiers.base import Conditional, Verifier, members
+from otm.results import Definition
+from otm.verifiers.base import Verifier
+from otm.verifiers.rules import AcceptOneOrCatch, single_draft_rejection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,60 +33,18 @@ class GreedyOptimal(Verifier):
     (0.8, 0.8)
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
+    lossless = True
+    laws = (Greedy,)
 
-    def supports(self, law: Law) -> bool:
-        """Any number of greedy drafts."""
-        return isinstance(law, Greedy)
-
-    def prepare(self, problem: Problem) -> GreedyOptimalRule:
+    def prepare(self, problem: Problem) -> AcceptOneOrCatch:
         """Compute the accept probabilities of the last draft and the law of the output after a rejection."""
         law = problem.law
         if not isinstance(law, Greedy):  # what require_support has made sure of, said to the type checker
             raise TypeError(f"GreedyOptimal needs Greedy drafts; got {law!r}.")
-        top, rest = law.parts(problem.draft)
-        excess = np.maximum(problem.target - rest, 0.0)
-        excess[top] = problem.target[top]
-        keep = np.ones(problem.num_tokens)
-        np.divide(problem.target, rest, out=keep, where=rest > 0)
-        mass = excess.sum()
-        residual = excess / mass if mass > 0 else problem.target
-        return GreedyOptimalRule(problem=problem, keep=np.minimum(keep, 1.0), residual=residual)
+        # Off the last draft's law the top tokens have no mass, so that all of their target mass is in the residual.
+        keep, residual = single_draft_rejection(law.parts(problem.draft)[1], problem.target)
+        return AcceptOneOrCatch(problem=problem, position=-1, keep=np.append(keep, 0.0), residual=residual)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the optimum of the law, batched."""
         return problem.law.optimal_values(problem.draft, problem.target, [problem.law.k])[0]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class GreedyOptimalRule(Conditional):
-    """Acceptance probabilities of the last draft `(V,)` and the law of the output after its rejection `(V,)`."""
-
-    keep: NDArray[np.float64]
-    residual: NDArray[np.float64]
-
-    @property
-    def num_uniforms(self) -> int:
-        """One for the accept step, one for the draw after a rejection."""
-        return 2
-
-    def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Accept the last draft or draw from the residual; what lies on a draft is accepted."""
-        keep = self._keep(drafts)
-        law = (1.0 - keep)[:, None] * self.residual
-        law[np.arange(len(drafts)), drafts[:, -1]] += keep  # where there is no last draft, keep is 0
-        accepted = np.where(members(drafts, self.problem.num_tokens), law, 0.0)
-        return accepted, law - accepted
-
-    def verify(
-        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Accept the last draft where η < q(x)/s(x), otherwise draw from the residual; then look among the drafts."""
-        output = np.where(uniforms[:, 0] < self._keep(drafts), drafts[:, -1], inverse_cdf(self.residual, uniforms[:, 1]))
-        return output, is_member(output, drafts)
-
-    def _keep(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.where(drafts[:, -1] == PAD, 0.0, self.keep[drafts[:, -1]])

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, clip, inverse_cdf, namespace, quiet, total
+from otm._arrays import Array, by_rows, clip, namespace, quiet, total
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
@@ -30,7 +28,8 @@ from otm.overlap import OverlapCurve
 from otm.pmf import check_real
 from otm.problem import Problem, require_law
 from otm.results import Definition
-from otm.verifiers.base import Conditional, CurvedVerifier, first_accepted
+from otm.verifiers.base import CurvedVerifier
+from otm.verifiers.rules import AcceptInTurn
 
 _NEWTON_STEPS = 16
 _BISECTIONS = 60
@@ -61,22 +60,16 @@ class KSeq(CurvedVerifier):
     (0.847597, 1.390388)
     """
 
+    lossless = True
+    laws = (IID,)
+
     gamma: float | None = None
 
     def __post_init__(self) -> None:
         if self.gamma is not None:
             object.__setattr__(self, "gamma", check_real(self.gamma, name="gamma", low=1.0))
 
-    @property
-    def lossless(self) -> bool:
-        """Always: γ below γ* is refused."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """Any number of i.i.d. drafts."""
-        return isinstance(law, IID)
-
-    def prepare(self, problem: Problem) -> KSeqRule:
+    def prepare(self, problem: Problem) -> AcceptInTurn:
         """Compute γ, the acceptance probabilities and the residual."""
         p, q, k = problem.draft, problem.target, problem.law.k
         gamma = float(_gamma(self, problem))
@@ -87,7 +80,7 @@ class KSeq(CurvedVerifier):
         mass = residual.sum()
         # Rounding leaves dust of size 1e-16 where the residual is zero; if nothing else is left, it is never drawn from.
         normalised = residual / mass if mass > 0 else q
-        return KSeqRule(problem=problem, gamma=gamma, keep=keep, residual=normalised)
+        return AcceptInTurn(problem=problem, keep=np.broadcast_to(keep, (k, len(keep))), residual=normalised)
 
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
         """Evaluate the closed form, batched; at γ* one sort serves every k."""
@@ -100,38 +93,6 @@ class KSeq(CurvedVerifier):
             _gamma(self, problem.with_law(problem.law.with_k(k)))
             pieces.append(by_rows(lambda p, q, k=k: _closed_form(p, q, gamma, k, by)[None], problem.draft, problem.target)[0])
         return namespace(*pieces).stack(pieces, axis=0)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class KSeqRule(Conditional):
-    """γ, per-token acceptance probabilities min(1, q/(γp)) `(V,)`, and the normalised residual `(V,)`."""
-
-    gamma: float
-    keep: NDArray[np.float64]
-    residual: NDArray[np.float64]
-
-    @property
-    def num_uniforms(self) -> int:
-        """One for each accept step, one for the residual draw."""
-        return self.problem.law.k + 1
-
-    def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Accept the drafts in turn; what survives all of them goes to the residual."""
-        rows = np.arange(len(drafts))
-        accepted = np.zeros((len(drafts), self.problem.num_tokens))
-        reaching = np.ones(len(drafts))
-        for step in range(drafts.shape[1]):
-            keep = self.keep[drafts[:, step]]
-            accepted[rows, drafts[:, step]] += reaching * keep
-            reaching = reaching * (1.0 - keep)
-        return accepted, reaching[:, None] * self.residual
-
-    def verify(
-        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Algorithm 2: return the first draft with η_i < min(1, q/(γp)), else a residual draw."""
-        wins = uniforms[:, :-1] < self.keep[drafts]
-        return first_accepted(drafts, wins, inverse_cdf(self.residual, uniforms[:, -1]))
 
 
 def gamma_star(problem: Problem) -> Array:

@@ -24,7 +24,6 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, quiet, total
-from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.overlap import OverlapCurve
 from otm.problem import Problem
@@ -65,14 +64,8 @@ class ListRace(Verifier):
     0.854167
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """Any number of i.i.d. drafts."""
-        return isinstance(law, IID)
+    lossless = True
+    laws = (IID,)
 
     def prepare(self, problem: Problem) -> ListRaceRule:
         """Nothing depends on the problem alone: a race compares arrival times."""
@@ -90,6 +83,8 @@ class ListRace(Verifier):
 class ListRaceRule(Shared):
     """k draft races and the target's race over them; the state is the logarithms of their exponentials `(n, k, V)`."""
 
+    num_uniforms = 0  # none: the races are the randomness
+
     @property
     def num_draft_uniforms(self) -> int:
         """One exponential per list and token."""
@@ -99,11 +94,6 @@ class ListRaceRule(Shared):
         """Run the k draft races."""
         state = log_exponentials(uniforms).reshape(len(uniforms), self.problem.law.k, self.problem.num_tokens)
         return np.argmin(log_arrivals(state, self.problem.draft), axis=2), state
-
-    @property
-    def num_uniforms(self) -> int:
-        """None: the races are the randomness."""
-        return 0
 
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None

@@ -12,22 +12,24 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, inverse_cdf, namespace, total
-from otm.drafts.base import Law
+from otm._arrays import Array, by_rows, namespace, total
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Definition
-from otm.verifiers.base import Conditional, Verifier
+from otm.verifiers.base import Verifier
+from otm.verifiers.rules import AcceptInTurn
 
 
 @dataclasses.dataclass(frozen=True)
 class LossyVerifier(Verifier):
     """A verifier of one draft whose output law may differ from the target's; its rule is a pair (keep, residual)."""
+
+    lossless = False
+    laws = (IID(1),)
 
     @abc.abstractmethod
     def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
@@ -36,19 +38,15 @@ class LossyVerifier(Verifier):
         On any array kind. The last follows from the first, but Σ p·(1 − keep) has lost it where it is below 1e-16.
         """
 
-    @property
-    def lossless(self) -> bool:
-        """Not in general; `otm.lossy.distortion` says by how much on a problem."""
-        return False
-
-    def supports(self, law: Law) -> bool:
-        """One i.i.d. draft."""
-        return isinstance(law, IID) and law.k == 1
-
-    def prepare(self, problem: Problem) -> LossyRule:
+    def prepare(self, problem: Problem) -> AcceptInTurn:
         """Compute acceptance probabilities and residual."""
+        keep, residual, _ = self.steps(problem.draft, problem.target)
+        return AcceptInTurn(problem=problem, keep=keep[None], residual=residual)
+
+    def output_law(self, problem: Problem) -> NDArray[np.float64]:
+        """Return π = p·keep + e·residual `(V,)` of a problem of one row, float64 NumPy."""
         keep, residual, rejected = self.steps(problem.draft, problem.target)
-        return LossyRule(problem=problem, keep=keep, residual=residual, rejected=float(rejected))
+        return np.asarray(problem.draft * keep + rejected * residual)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return Σ p·keep, by membership + Σ p·(1 − keep)·residual, batched."""
@@ -60,49 +58,6 @@ class LossyVerifier(Verifier):
             return (rule if by == "rule" else rule + total(p * (1.0 - keep) * residual))[None]
 
         return by_rows(values, problem.draft, problem.target)[0]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Explicit(Conditional, abc.ABC):
-    """A conditional rule whose output law has a closed form."""
-
-    @property
-    @abc.abstractmethod
-    def output_law(self) -> NDArray[np.float64]:
-        """The law of the output `(V,)`."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class LossyRule(Explicit):
-    """Acceptance probabilities `(V,)`, the normalised residual `(V,)` and the probability of a rejection."""
-
-    keep: NDArray[np.float64]
-    residual: NDArray[np.float64]
-    rejected: float
-
-    @property
-    def output_law(self) -> NDArray[np.float64]:
-        """π = p·keep + e·residual."""
-        return np.asarray(self.problem.draft * self.keep + self.rejected * self.residual)
-
-    @property
-    def num_uniforms(self) -> int:
-        """One for the accept step, one for the residual draw."""
-        return 2
-
-    def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Put keep(x) on the draft and the rest on the residual."""
-        keep = self.keep[drafts[:, 0]]
-        accepted = np.zeros((len(drafts), self.problem.num_tokens))
-        accepted[np.arange(len(drafts)), drafts[:, 0]] = keep
-        return accepted, (1.0 - keep)[:, None] * self.residual
-
-    def verify(
-        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Accept where η < keep(x), otherwise draw from the residual."""
-        accepted = uniforms[:, 0] < self.keep[drafts[:, 0]]
-        return np.where(accepted, drafts[:, 0], inverse_cdf(self.residual, uniforms[:, 1])), accepted
 
 
 def normalised_excess(excess: Array, fallback: Array) -> Array:

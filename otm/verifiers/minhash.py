@@ -22,7 +22,6 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, namespace, quiet, total
-from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Coupling, Definition
@@ -46,14 +45,8 @@ class MinHash(Verifier):
     (0.6, 0.75)
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """One i.i.d. draft."""
-        return isinstance(law, IID) and law.k == 1
+    lossless = True
+    laws = (IID(1),)
 
     def prepare(self, problem: Problem) -> MinHashRule:
         """Nothing depends on the problem alone: darts are compared with heights."""

@@ -30,14 +30,8 @@ class Naive(Verifier):
     0.6875
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """Every law."""
-        return True
+    lossless = True
+    laws = (Law,)
 
     def prepare(self, problem: Problem) -> NaiveRule:
         """Nothing to compute."""
@@ -54,10 +48,7 @@ class Naive(Verifier):
 class NaiveRule(Conditional):
     """The target is all there is."""
 
-    @property
-    def num_uniforms(self) -> int:
-        """One, for the draw from the target."""
-        return 1
+    num_uniforms = 1  # one, for the draw from the target
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Cut the target into its drafted part and the rest."""

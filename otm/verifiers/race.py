@@ -25,6 +25,7 @@ sequence with piecewise constant rates, integrated over t.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -32,13 +33,21 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, quiet
-from otm.drafts.base import PAD, Law
+from otm.drafts.base import PAD
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
 from otm.overlap import ascending
 from otm.problem import Problem
-from otm.races import drafted_ascending, exponential_nodes, log_arrivals, log_exponentials, per_row, race_match, sequences
+from otm.races import (
+    drafted_ascending,
+    exponential_nodes,
+    log_arrivals,
+    log_exponentials,
+    per_row,
+    race_match,
+    sequences,
+)
 from otm.results import Coupling, Definition, is_member
 from otm.verifiers.base import Shared, Verifier
 
@@ -78,14 +87,8 @@ class Race(Verifier):
     [0.454717, 0.724113, 0.961116]
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """One draft, or the first k arrivals of the draft race."""
-        return isinstance(law, WithoutReplacement) or (isinstance(law, IID) and law.k == 1)
+    lossless = True
+    laws = (IID(1), WithoutReplacement)
 
     def prepare(self, problem: Problem) -> RaceRule:
         """Nothing depends on the problem alone: a race compares arrival times."""
@@ -103,6 +106,8 @@ class Race(Verifier):
 class RaceRule(Shared):
     """Both races on shared exponentials; the state is their logarithms `(n, V)`."""
 
+    num_uniforms = 0  # none: the race is the randomness
+
     @property
     def num_draft_uniforms(self) -> int:
         """One exponential per token."""
@@ -112,11 +117,6 @@ class RaceRule(Shared):
         """Run the draft race and keep its first k arrivals, in order."""
         state = log_exponentials(uniforms)
         return first_arrivals(log_arrivals(state, self.problem.draft), self.problem.law.k), state
-
-    @property
-    def num_uniforms(self) -> int:
-        """None: the race is the randomness."""
-        return 0
 
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
@@ -247,24 +247,25 @@ def _arrivals_coupling(problem: Problem, drafts: NDArray[np.int64], smallest: fl
     state[..., 0] = 1.0
     for start, end in zip(times, np.append(times[1:], np.inf), strict=True):
         active = np.where(joins <= start, p, 0.0)
-        births, exits = _birth_rates(drafts, active)
+        exits, chances = _next_arrivals(drafts, active)
         state = _arrive_now(state, drafts, np.flatnonzero(joins == start))
-        state = _settle(state, births, exits) if np.isinf(end) else _evolve(state, births, exits, (end - start) * t)
+        state = _settle(state, chances) if np.isinf(end) else _evolve(state, exits, chances, (end - start) * t)
     return np.asarray((state[..., length] @ weights) * q)
 
 
-def _birth_rates(drafts: NDArray[np.int64], active: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return, per sequence, winner and stage, the rate of the next drafted token and of any arrival, each `(n, V, k)`."""
+def _next_arrivals(drafts: NDArray[np.int64], active: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return, per sequence, winner and stage, the rate of arrivals and the chance that one is the next drafted, `(n, V, k)`."""
     num_tokens, length = len(active), drafts.shape[1]
-    births, exits = (np.zeros((len(drafts), num_tokens, length)) for _ in range(2))
+    exits, chances = (np.zeros((len(drafts), num_tokens, length)) for _ in range(2))
     left = np.tile(active, (len(drafts), 1))
     for stage in range(length):
         # The winner's own clock is not running: its arrival is deterministic.
         without_winner = np.where(np.eye(num_tokens, dtype=bool), 0.0, left[:, None, :])
         exits[..., stage] = without_winner.sum(axis=2)
-        births[..., stage] = np.take_along_axis(without_winner, drafts[:, None, stage, None], axis=2)[..., 0]
+        births = np.take_along_axis(without_winner, drafts[:, None, stage, None], axis=2)[..., 0]
+        np.divide(births, exits[..., stage], out=chances[..., stage], where=exits[..., stage] > 0)
         left[np.arange(len(drafts)), drafts[:, stage]] = 0.0
-    return births, exits
+    return exits, chances
 
 
 def _arrive_now(state: NDArray[np.float64], drafts: NDArray[np.int64], winners: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -281,46 +282,43 @@ def _arrive_now(state: NDArray[np.float64], drafts: NDArray[np.int64], winners: 
 
 
 def _evolve(
-    state: NDArray[np.float64], births: NDArray[np.float64], exits: NDArray[np.float64], duration: NDArray[np.float64]
+    state: NDArray[np.float64], exits: NDArray[np.float64], chances: NDArray[np.float64], duration: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Advance the birth processes by `duration` (one per node): multiply by the exponential of their bidiagonal generators.
-
-    Scaling and squaring with non-negative terms: the exponential of the generator shifted by its largest exit rate is a Taylor
-    series without cancellation, and the diagonal, known exactly, is put in at every squaring, so errors add up instead of doubling.
-    """
-    length = births.shape[2]
+    """Advance the birth processes by `duration` (one per node)."""
     with quiet():
-        rates = np.concatenate([exits, np.zeros_like(exits[..., :1])], axis=2)[:, :, None, :] * duration[:, None]
         # A stage left 2^50 times over is left at once: capping its rate shifts the later clocks by 1e-15 of the duration.
-        cap = np.minimum(1.0, _FASTEST / np.maximum(rates, 1e-300))
-        steps = births[:, :, None, :] * duration[:, None] * cap[..., :length]
-    rates = rates * cap
-    # Rates of at most 1/8 after halving.
-    halvings = max(0, 3 + int(np.ceil(np.log2(max(float(rates.max()), 2.0**-3)))))
-    rates, steps = rates * 0.5**halvings, steps * 0.5**halvings
-    shift = rates.max(axis=-1)
-    matrix = np.zeros((*rates.shape, length + 1))
-    stage = np.arange(length)
-    matrix[..., stage, stage + 1] = steps
-    matrix[..., np.arange(length + 1), np.arange(length + 1)] = shift[..., None] - rates
-    power = np.broadcast_to(np.eye(length + 1), matrix.shape).copy()
+        rates = np.minimum(exits[:, :, None, :] * duration[:, None], _FASTEST)
+    moves = _transitions(rates, chances[:, :, None, :] * rates)
+    return np.asarray((state[..., None, :] @ moves)[..., 0, :])
+
+
+def _transitions(rates: NDArray[np.float64], steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return exp of the generator with (−rates, 0) on its diagonal and 0 ≤ steps ≤ rates above it, `(..., k + 1, k + 1)`.
+
+    Scaling and squaring. With rates below 1/8 the Taylor series of an entry is led by its first term and hardly cancels, and later
+    products have non-negative terms only; the diagonal, known exactly, is put in at every squaring, so errors add up instead of
+    doubling.
+    """
+    halvings = max(0, math.frexp(8.0 * rates.max())[1])
+    stage = np.arange(rates.shape[-1] + 1)
+    diagonal = np.concatenate([-rates, np.zeros_like(rates[..., :1])], axis=-1)
+    scaled = np.zeros((*diagonal.shape, len(stage)))
+    scaled[..., stage, stage] = 0.5**halvings * diagonal
+    scaled[..., stage[:-1], stage[1:]] = 0.5**halvings * steps
+    moves = unit = np.eye(len(stage))
     # Row sums are at most 1/4: the tail after 12 terms is below (1/4)^13/13! = 3e-18.
     for term in range(12, 0, -1):
-        power = np.eye(length + 1) + matrix @ power / term
-    power *= np.exp(-shift)[..., None, None]
-    for squaring in range(halvings + 1):
-        power[..., np.arange(length + 1), np.arange(length + 1)] = np.exp(-rates * 2.0**squaring)
-        if squaring < halvings:
-            power = power @ power
-    return np.asarray((state[..., None, :] @ power)[..., 0, :])
+        moves = unit + scaled @ moves / term
+    for halving in range(halvings, -1, -1):
+        moves = moves @ moves if halving < halvings else moves
+        moves[..., stage, stage] = np.exp(0.5**halving * diagonal)
+    return moves
 
 
-def _settle(state: NDArray[np.float64], births: NDArray[np.float64], exits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Let the race run on for ever: each stage moves on with the probability that the next drafted token is the next arrival."""
+def _settle(state: NDArray[np.float64], chances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Let the race run on for ever: each stage moves on with the chance that the next arrival is the next drafted token."""
     state = state.copy()
-    for stage in range(births.shape[2]):
-        with quiet():
-            chance = np.where(exits[..., stage] > 0, births[..., stage] / exits[..., stage], 0.0)
-        state[..., stage + 1] += state[..., stage] * chance[..., None]
+    for stage in range(chances.shape[2]):
+        state[..., stage + 1] += state[..., stage] * chances[..., stage, None]
         state[..., stage] = 0.0
     return state

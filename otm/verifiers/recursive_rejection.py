@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, inverse_cdf, namespace, total
-from otm.drafts.base import Law
+from otm._arrays import Array, by_rows, namespace, total
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.overlap import overlap
 from otm.problem import Problem
 from otm.results import Definition
-from otm.verifiers.base import Conditional, CurvedVerifier, first_accepted
-from otm.verifiers.maximal import single_draft_rejection
+from otm.verifiers.base import CurvedVerifier
 from otm.verifiers.rejection_without_replacement import RecursiveRejectionWithoutReplacementRule, exact_acceptance
+from otm.verifiers.rules import AcceptInTurn, single_draft_rejection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,16 +43,10 @@ class RecursiveRejection(CurvedVerifier):
     0.8125
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
+    lossless = True
+    laws = (IID, WithoutReplacement)
 
-    def supports(self, law: Law) -> bool:
-        """Any number of drafts, i.i.d. or without replacement."""
-        return isinstance(law, IID | WithoutReplacement)
-
-    def prepare(self, problem: Problem) -> RecursiveRejectionRule | RecursiveRejectionWithoutReplacementRule:
+    def prepare(self, problem: Problem) -> AcceptInTurn | RecursiveRejectionWithoutReplacementRule:
         """Compute the k acceptance vectors and the last residual; without replacement, running sums that give them on a path."""
         if isinstance(problem.law, WithoutReplacement):
             return RecursiveRejectionWithoutReplacementRule.of(problem)
@@ -64,7 +55,7 @@ class RecursiveRejection(CurvedVerifier):
         for _ in range(problem.law.k):
             keep, residual = single_draft_rejection(problem.draft, residual)
             stages.append(keep)
-        return RecursiveRejectionRule(problem=problem, keep=np.stack(stages), residual=residual)
+        return AcceptInTurn(problem=problem, keep=np.stack(stages), residual=residual)
 
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
         """Read every prefix of one recursion to max(ks), batched; without replacement, sum over paths for each k, one row."""
@@ -74,37 +65,6 @@ class RecursiveRejection(CurvedVerifier):
         values = [exact_acceptance(problem.with_law(problem.law.with_k(k)).single(purpose=purpose)) for k in ks]
         xp = namespace(problem.draft, problem.target)
         return xp.asarray(values, dtype=xp.float64, device=problem.draft.device)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class RecursiveRejectionRule(Conditional):
-    """Acceptance probabilities of each stage `(k, V)` and the residual after the last one `(V,)`."""
-
-    keep: NDArray[np.float64]
-    residual: NDArray[np.float64]
-
-    @property
-    def num_uniforms(self) -> int:
-        """One for each accept step, one for the residual draw."""
-        return self.problem.law.k + 1
-
-    def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Accept the drafts in turn; what survives all stages goes to the last residual."""
-        rows = np.arange(len(drafts))
-        accepted = np.zeros((len(drafts), self.problem.num_tokens))
-        reaching = np.ones(len(drafts))
-        for stage in range(drafts.shape[1]):
-            keep = self.keep[stage, drafts[:, stage]]
-            accepted[rows, drafts[:, stage]] += reaching * keep
-            reaching = reaching * (1.0 - keep)
-        return accepted, reaching[:, None] * self.residual
-
-    def verify(
-        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the first draft with η_i < r_{i−1}(x)/p(x), else a draw from the last residual."""
-        wins = uniforms[:, :-1] < self.keep[np.arange(drafts.shape[1]), drafts]
-        return first_accepted(drafts, wins, inverse_cdf(self.residual, uniforms[:, -1]))
 
 
 def rejection_levels(height: Callable[[Array], Array], whole: Array, ks: Sequence[int]) -> Array:

@@ -28,7 +28,8 @@ from otm.drafts.base import PAD
 from otm.drafts.without_replacement import Remaining, choose_gap, gaps_between
 from otm.errors import TooLarge
 from otm.problem import Problem
-from otm.verifiers.base import Conditional, first_accepted
+from otm.verifiers.base import Conditional
+from otm.verifiers.rules import accepted_in_turn, first_accepted
 
 MAX_PATHS = 10_000_000
 _ELEMENTS_AT_ONCE = 1 << 20
@@ -61,24 +62,21 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
     def split(self, drafts: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
         """Follow the definition on whole vectors, path by path: subtract, clip, normalise; the running sums are not used."""
         rows = np.arange(len(drafts))
-        accepted = np.zeros((len(drafts), self.problem.num_tokens))
         residual = np.tile(self.problem.target, (len(drafts), 1))
         left = np.tile(self.problem.draft, (len(drafts), 1))
-        reaching = np.ones(len(drafts))
-        for stage in range(drafts.shape[1]):
-            token = drafts[:, stage]
+        keep = np.zeros(drafts.shape)
+        for stage, token in enumerate(drafts.T):
             drafted = token != PAD
             # Summed over what is left, never 1 − what was taken; where nothing is left there is no draft to compare with.
             law = left / np.where(drafted, left.sum(axis=1), 1.0)[:, None]
             with quiet():
-                keep = np.where(drafted, np.minimum(1.0, residual[rows, token] / law[rows, token]), 0.0)
-            accepted[rows, token] += reaching * keep
-            reaching = reaching * (1.0 - keep)
+                keep[:, stage] = np.where(drafted, np.minimum(1.0, residual[rows, token] / law[rows, token]), 0.0)
             excess = np.maximum(residual - law, 0.0)
             mass = excess.sum(axis=1, keepdims=True)
             normalised = np.divide(excess, mass, out=residual.copy(), where=mass > 0)
             residual = np.where(drafted[:, None], normalised, residual)
             left[rows[drafted], token[drafted]] = 0.0
+        accepted, reaching = accepted_in_turn(drafts, keep, self.problem.num_tokens)
         return accepted, reaching[:, None] * residual
 
     def verify(

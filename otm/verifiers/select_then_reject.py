@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf
-from otm.drafts.base import PAD, Law, enumerate_drafts
+from otm.drafts.base import PAD, Law, SetTable, enumerate_drafts
 from otm.errors import InvalidParameter, TooLarge
 from otm.problem import Problem, check_problem
 from otm.results import Definition, Optimum
 from otm.transport.lp import optimum
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
-from otm.verifiers.maximal import single_draft_rejection
+from otm.verifiers.rules import single_draft_rejection
 
 Selection = Callable[[Problem, NDArray[np.int64]], NDArray[np.float64]]
 """A selection rule: the probability of selecting each draft `(n, k)`, given the problem and drafts `(n, k)`."""
@@ -61,20 +61,14 @@ class SelectThenReject(Verifier):
     (0.75, 0.9375)
     """
 
+    lossless = True
+    laws = (Law,)
+
     selection: Selection | None = None
-
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """Every law; size is checked per problem."""
-        return True
 
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
         """Enumerate the drafts for the law of the selected token; single-draft rejection with it."""
-        selection = _plan_selection(_plan(problem)) if self.selection is None else self.selection
+        selection = _PlanSelection.of(_plan(problem)) if self.selection is None else self.selection
         table = enumerate_drafts(problem.law, problem.draft)
         live = table.mass > 0
         tokens, mass = table.tokens[live], table.mass[live]
@@ -97,15 +91,12 @@ class SelectThenReject(Verifier):
 class SelectThenRejectRule(Conditional):
     """The selection, the law s of the selected token `(V,)`, and acceptance probabilities and residual against it `(V,)`."""
 
+    num_uniforms = 3  # one for the selection, one for the accept step, one for the residual draw
+
     selection: Selection
     law: NDArray[np.float64]
     keep: NDArray[np.float64]
     residual: NDArray[np.float64]
-
-    @property
-    def num_uniforms(self) -> int:
-        """One for the selection, one for the accept step, one for the residual draw."""
-        return 3
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mix single-draft rejection over the selected draft."""
@@ -163,7 +154,7 @@ def selection_with_law(problem: Problem, *, law: object) -> Selection:
             f"A selected draft has a law with s(B) ≥ Pr(all drafts in B) for every B; the law given falls short by "
             f"{1.0 - solved.upper:.3g} on B = {outside[:12]}{'…' if len(outside) > 12 else ''}. Put more mass there."
         )
-    return _plan_selection(solved)
+    return _PlanSelection.of(solved)
 
 
 def _plan(problem: Problem) -> Optimum:
@@ -178,48 +169,35 @@ def _plan(problem: Problem) -> Optimum:
     return optimum(single)
 
 
-def _plan_selection(solved: Optimum) -> Selection:
-    """Return the selection by an optimal plan: each set's flow as weights; mass that no token takes is spread evenly over the set.
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class _PlanSelection:
+    """The selection by an optimal plan: each set's flow as weights; mass that no token takes is spread evenly over the set.
 
     It is selected all the same, and Σ min(s, q) ≥ Σ_y flow(y) = α*, because s ≥ flow and q ≥ flow.
     """
-    tokens, mass = solved.sets.tokens, solved.sets.mass
-    flow = solved.flow.tocoo()
-    shares = np.zeros(tokens.shape)
-    shares[flow.row, (tokens[flow.row] == flow.col[:, None]).argmax(axis=1)] = flow.data
-    shares = np.divide(shares, mass[:, None], out=np.zeros_like(shares), where=mass[:, None] > 0)
-    spare = np.maximum(1.0 - shares.sum(axis=1), 0.0) / np.maximum((tokens != PAD).sum(axis=1), 1)
-    shares = np.where(tokens == PAD, 0.0, shares + spare[:, None])
-    num_tokens = len(solved.target)
-    keys = _keys(tokens, num_tokens)
-    order = np.argsort(keys)
-    keys = keys[order]
 
-    def weights(problem: Problem, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+    sets: SetTable
+    share: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, solved: Optimum) -> _PlanSelection:
+        """Look up the share of each set's tokens, `(m, k)` as the sets list them."""
+        tokens, plan = solved.sets.tokens, solved.plan.tocoo()
+        share = np.zeros(tokens.shape)
+        share[plan.row, (tokens[plan.row] == plan.col[:, None]).argmax(axis=1)] = plan.data
+        spare = np.maximum(1.0 - share.sum(axis=1), 0.0) / np.maximum((tokens != PAD).sum(axis=1), 1)
+        return cls(sets=solved.sets, share=np.where(tokens == PAD, 0.0, share + spare[:, None]))
+
+    def __call__(self, problem: Problem, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
         # A token drafted twice is selected, if at all, at its first place.
-        place = np.argsort(drafts, axis=1, kind="stable")
-        ranked = np.take_along_axis(drafts, place, axis=1)
-        repeated = np.zeros(drafts.shape, dtype=bool)
-        repeated[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
-        again = np.argsort(np.where(repeated, PAD, ranked), axis=1, kind="stable")
-        distinct = np.take_along_axis(np.where(repeated, PAD, ranked), again, axis=1)
-        asked = _keys(distinct, num_tokens)
-        found = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+        first_place = (drafts[:, :, None] == drafts[:, None, :]).argmax(axis=2)
+        eligible = (drafts != PAD) & (first_place == np.arange(drafts.shape[1]))
+        row = self.sets.find(drafts)
+        here = drafts[:, :, None] == self.sets.tokens[row][:, None, :]
+        planned = (here @ self.share[row][:, :, None])[:, :, 0]
         # Drafts that the law never draws have no row in the plan: any selection will do.
-        even = (distinct != PAD) / (distinct != PAD).sum(axis=1, keepdims=True)
-        chosen = np.where((keys[found] == asked)[:, None], shares[order[found]], even)
-        table = np.empty(drafts.shape)
-        np.put_along_axis(table, np.take_along_axis(place, again, axis=1), chosen, axis=1)
-        return table
-
-    return weights
-
-
-def _keys(sets: NDArray[np.int64], num_tokens: int) -> NDArray[Any]:
-    """Encode ascending rows of tokens, −1 first, as integers: machine integers where they fit."""
-    base, width = num_tokens + 1, sets.shape[1]
-    dtype = np.int64 if base**width < 2**63 else object
-    return np.asarray((sets + 1).astype(dtype) @ np.asarray([base**j for j in range(width)], dtype=dtype))
+        even = 1.0 / eligible.sum(axis=1)
+        return np.where(eligible, np.where(row >= 0, planned.T, even).T, 0.0)
 
 
 def _weights(selection: Selection, problem: Problem, drafts: NDArray[np.int64]) -> NDArray[np.float64]:

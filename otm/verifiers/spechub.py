@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf
-from otm.drafts.base import PAD, Law
+from otm.drafts.base import PAD
 from otm.drafts.greedy import Greedy
 from otm.problem import Problem
 from otm.results import Definition
-from otm.verifiers.base import Conditional, Verifier, first_accepted
+from otm.verifiers.base import Conditional, Verifier
+from otm.verifiers.rules import accepted_in_turn, first_accepted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,14 +43,8 @@ class SpecHub(Verifier):
     0.8
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """Two greedy drafts."""
-        return isinstance(law, Greedy) and law.k == 2
+    lossless = True
+    laws = (Greedy(2),)
 
     def prepare(self, problem: Problem) -> SpecHubRule:
         """Compute the four kinds of accept probabilities and the residual."""
@@ -99,32 +94,28 @@ class SpecHubRule(Conditional):
         residual: law of the output otherwise `(V,)`.
     """
 
+    num_uniforms = 4  # one for the order of the pair, two accept steps, one residual draw
+
     hub_ahead: float
     keep_first: NDArray[np.float64]
     keep_second: NDArray[np.float64]
     keep_hub: tuple[float, float]
     residual: NDArray[np.float64]
 
-    @property
-    def num_uniforms(self) -> int:
-        """One for the order of the pair, two accept steps, one residual draw."""
-        return 4
-
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mix the two orders of the pair."""
         hub, other = drafts[:, 0], drafts[:, 1]
-        rows = np.arange(len(drafts))
-        accepted = np.zeros((len(drafts), self.problem.num_tokens))
-        left = np.zeros(len(drafts))
+        pair = np.stack([other, hub], axis=1)
+        accepted, left = np.zeros((len(drafts), self.problem.num_tokens)), np.zeros(len(drafts))
         orders = (
             (1.0 - self.hub_ahead, self.keep_first, self.keep_hub[0]),
             (self.hub_ahead, self.keep_second, self.keep_hub[1]),
         )
         for probability, keep, keep_hub in orders:
             kept = np.where(other == PAD, 0.0, keep[other])
-            accepted[rows, other] += probability * kept
-            accepted[rows, hub] += probability * (1.0 - kept) * keep_hub
-            left += probability * (1.0 - kept) * (1.0 - keep_hub)
+            part, rest = accepted_in_turn(pair, np.stack([kept, np.full_like(kept, keep_hub)], axis=1), self.problem.num_tokens)
+            accepted += probability * part
+            left += probability * rest
         return accepted, left[:, None] * self.residual
 
     def verify(

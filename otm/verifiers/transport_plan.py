@@ -7,11 +7,11 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf
-from otm.drafts.base import PAD, Law
+from otm.drafts.base import Law
+from otm.errors import InvalidParameter
 from otm.problem import Problem
 from otm.results import Definition, Optimum
 from otm.transport.lp import optimum
@@ -34,25 +34,16 @@ class TransportPlan(Verifier):
     0.9375
     """
 
-    @property
-    def lossless(self) -> bool:
-        """Always."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """Every law; size is checked per problem."""
-        return True
+    lossless = True
+    laws = (Law,)
 
     def prepare(self, problem: Problem) -> OtmRule:
         """Solve the collapsed program and keep the flow."""
         solved = optimum(problem)
-        sets = {tuple(int(x) for x in row if x != PAD): i for i, row in enumerate(solved.sets.tokens)}
-        share = np.divide(1.0, solved.sets.mass, out=np.zeros(len(solved.sets.mass)), where=solved.sets.mass > 0)
-        chosen = scipy.sparse.csr_array(scipy.sparse.diags_array(share) @ solved.flow)
         excess = np.maximum(problem.target - np.asarray(solved.flow.sum(axis=0)).reshape(-1), 0.0)
         total = excess.sum()
         residual = excess / total if total > 0 else problem.target
-        return OtmRule(problem=problem, solved=solved, index=sets, chosen=chosen, residual=residual)
+        return OtmRule(problem=problem, solved=solved, residual=residual)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the value of the plan."""
@@ -62,21 +53,16 @@ class TransportPlan(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OtmRule(Conditional):
-    """The plan's conditional law of an accepted output for each drafted set `(m, V)`, and the residual `(V,)`."""
+    """The optimum, whose plan is a law of accepted outputs for each drafted set, and the residual `(V,)`."""
+
+    num_uniforms = 2  # one for the choice within the plan's row, one for the residual draw
 
     solved: Optimum
-    index: dict[tuple[int, ...], int]
-    chosen: scipy.sparse.csr_array
     residual: NDArray[np.float64]
-
-    @property
-    def num_uniforms(self) -> int:
-        """One for the choice within the plan's row, one for the residual draw."""
-        return 2
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Look up the plan's row for each drafted set."""
-        accepted = self.chosen[self._rows(drafts)].toarray()
+        accepted = self.solved.plan[self._sets(drafts)].toarray()
         left = np.maximum(1.0 - accepted.sum(axis=1), 0.0)
         return accepted, left[:, None] * self.residual
 
@@ -84,19 +70,24 @@ class OtmRule(Conditional):
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Draw from f_π(S): walk along the plan's row, and fall through to the residual where it ends."""
-        rows, which = np.unique(self._rows(drafts), return_inverse=True)
+        plan = self.solved.plan
+        rows, which = np.unique(self._sets(drafts), return_inverse=True)
         output = inverse_cdf(self.residual, uniforms[:, 1])
         accepted = np.zeros(len(drafts), dtype=bool)
         for number, row in enumerate(rows):
-            here = np.flatnonzero(which.reshape(-1) == number)
-            entries = slice(self.chosen.indptr[row], self.chosen.indptr[row + 1])
-            position = np.searchsorted(np.cumsum(self.chosen.data[entries]), uniforms[here, 0], side="right")
+            here = np.flatnonzero(which == number)
+            entries = slice(plan.indptr[row], plan.indptr[row + 1])
+            position = np.searchsorted(np.cumsum(plan.data[entries]), uniforms[here, 0], side="right")
             hit = position < entries.stop - entries.start
-            output[here[hit]] = self.chosen.indices[entries][position[hit]]
+            output[here[hit]] = plan.indices[entries][position[hit]]
             accepted[here[hit]] = True
         return output, accepted
 
-    def _rows(self, drafts: NDArray[np.int64]) -> NDArray[np.int64]:
-        distinct, which = np.unique(drafts, axis=0, return_inverse=True)
-        rows = [self.index[tuple(sorted({int(x) for x in row if x != PAD}))] for row in distinct]
-        return np.asarray(rows, dtype=np.int64)[which.reshape(-1)]
+    def _sets(self, drafts: NDArray[np.int64]) -> NDArray[np.int64]:
+        found = self.solved.sets.find(drafts)
+        if (found < 0).any():
+            raise InvalidParameter(
+                f"The plan covers the drafts that {self.problem.law!r} can draw; {drafts[found.argmin()].tolist()} is not among "
+                "them. Pass drafts of positive probability."
+            )
+        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import math
 from collections.abc import Iterator
@@ -275,7 +276,7 @@ class TestProduct:
 
 def _outside(make: type[otm.Law]) -> type[otm.Law]:
     """A law that says of itself what `make` says and is no relative of it: what is true of one must be done for the other."""
-    methods = {name: vars(make)[name] for name in otm.Law.__abstractmethods__}
+    methods = {name: inspect.getattr_static(make, name) for name in otm.Law.__abstractmethods__ | {"one_drafter", "distinct"}}
     return dataclasses.dataclass(frozen=True)(type(f"Outside{make.__name__}", (otm.Law,), methods))
 
 

@@ -316,9 +316,11 @@ class TestRaoBlackwell:
         """Where q = p to rounding, stages reject nothing, and no token is left to be drawn as rejected."""
         rng = np.random.default_rng(0)
         for _ in range(50):
-            p = otm.dirichlet(5, rng=rng)
+            p = otm.examples.dirichlet(5, rng=rng)
             problem = otm.Problem(draft=p, target=p, law=otm.WithoutReplacement(3))
-            assert otm.rao_blackwell_acceptance(problem, samples=20, rng=rng).mean == pytest.approx(1.0, abs=rounding(5, 3))
+            assert otm.verifiers.rao_blackwell_acceptance(problem, samples=20, rng=rng).mean == pytest.approx(
+                1.0, abs=rounding(5, 3)
+            )
 
     def test_full_vocabulary_beyond_the_exact_sum(self) -> None:
         rng = np.random.default_rng(0)
@@ -494,12 +496,8 @@ class PathRule(otm.verifiers.Conditional):
 class PathVerifier(otm.Verifier):
     mistake: str = ""
 
-    @property
-    def lossless(self) -> bool:
-        return True
-
-    def supports(self, law: otm.Law) -> bool:
-        return isinstance(law, otm.WithoutReplacement)
+    lossless = True
+    laws = (otm.WithoutReplacement,)
 
     def prepare(self, problem: otm.Problem) -> PathRule:
         return PathRule(problem, self.mistake)

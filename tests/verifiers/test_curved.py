@@ -25,12 +25,8 @@ class Looking(otm.verifiers.CurvedVerifier):
 
     asked: list[list[int]] = dataclasses.field(default_factory=list, hash=False, compare=False)
 
-    @property
-    def lossless(self) -> bool:
-        return True
-
-    def supports(self, law: otm.Law) -> bool:
-        return isinstance(law, IID)
+    lossless = True
+    laws = (IID,)
 
     def prepare(self, problem: Problem) -> otm.verifiers.Rule:
         return otm.Naive().prepare(problem)

@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf
-from otm.drafts.base import MAX_SEQUENCES, Law
+from otm.drafts.base import MAX_SEQUENCES
 from otm.drafts.iid import IID
 from otm.errors import TooLarge
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
-from otm.verifiers.maximal import single_draft_rejection
 from otm.verifiers.optimal.bins import bin_tokens, bracket_ends, check_bins
 from otm.verifiers.optimal.scores import Scores, Vector, scores_of_tokens
+from otm.verifiers.rules import single_draft_rejection
 
 _LARGEST_EXACT_KERNEL = 512
 _ENTRIES_AT_ONCE = 1 << 20
@@ -55,20 +55,14 @@ class Optimal(Verifier):
     (0.9375, array([0.5625, 0.4375]))
     """
 
+    lossless = True
+    laws = (IID,)
+
     bins: int | None = None
 
     def __post_init__(self) -> None:
         if self.bins is not None:
             object.__setattr__(self, "bins", check_bins(self.bins))
-
-    @property
-    def lossless(self) -> bool:
-        """Always, with bins too."""
-        return True
-
-    def supports(self, law: Law) -> bool:
-        """Any number of i.i.d. drafts."""
-        return isinstance(law, IID)
 
     def prepare(self, problem: Problem) -> OptimalRule:
         """Find the law of the selected draft, build the score pieces and check them."""
