@@ -59,12 +59,13 @@ def measure(
     """Measure every batched scheme on real logits, position by position, into Parquet shards."""
     if from_trace is not None:
         _check_trace_options(context)
-    from ..run.measure import Models, Settings
+    from ..models.source import PairSource
     from ..run.resources import resources
     from ..run.runs import measure_prompts, measure_trace_file
     from ..run.scheduling import Workers
+    from ..run.settings import Settings
 
-    models = Models(draft, target, device, device_map, dtype, trust_remote_code)
+    models = PairSource(draft, target, device, device_map, dtype, trust_remote_code)
     processes, per_process = resources(out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace)
     settings = Settings(
         k=tuple(integers(k)),

@@ -39,6 +39,11 @@ class Pair:
     num_tokens: int
     notes: tuple[str, ...] = ()
 
+    @property
+    def device_name(self) -> str:
+        """What the device is called: the kind of GPU, or "cpu"."""
+        return torch.cuda.get_device_name(self.device) if torch.device(self.device).type == "cuda" else self.device
+
     def encode(self, prompt: str) -> list[int]:
         """Return the prompt's tokens, or raise `AnalysisError` on an empty prompt."""
         tokens = list(self.tokenizer(prompt)["input_ids"]) if prompt else []

@@ -26,7 +26,8 @@ from otm.sequence import (
 from otm.sequence.optimal_tree import optimal_tree
 
 from ..decode.decode_run import RunSettings, run_decode
-from ..decode.decoding import Record, efficiency
+from ..decode.efficiency import efficiency
+from ..decode.results import TextRecord
 from ..errors import AnalysisError
 from ..files import write_json
 from ..models.pair import SHIPPED_PAIR, Pair, load_pair
@@ -80,7 +81,7 @@ class Laboratory:
 
     def decode(
         self, label: str, decoders: dict[str, Decoder], *, draft: str | None = None, seeds: Sequence[int]
-    ) -> list[Record]:
+    ) -> list[TextRecord]:
         """Decode the experiment's prompts."""
         pair = load_pair(draft=draft, device="cpu")
         prompts = held_out_prompts(pair, self.num_prompts)
@@ -162,7 +163,7 @@ def ersd(laboratory: Laboratory) -> dict[str, Any]:
     return {"methods": methods}
 
 
-def _ersd_run(records: Sequence[Record], name: str, decoder: Decoder) -> dict[str, Any]:
+def _ersd_run(records: Sequence[TextRecord], name: str, decoder: Decoder) -> dict[str, Any]:
     mine = [record for record in records if record.task.decoder == name]
     return dataclasses.asdict(efficiency(mine, decoder=name)) | {
         "strategy": name.split()[1],
@@ -172,7 +173,7 @@ def _ersd_run(records: Sequence[Record], name: str, decoder: Decoder) -> dict[st
     }
 
 
-def batch_acceptance(records: Sequence[Record], decoder: str, width: int) -> np.ndarray:
+def batch_acceptance(records: Sequence[TextRecord], decoder: str, width: int) -> np.ndarray:
     """Return the measured acceptance of each rank, from a run that drafted a batch of `width` alternatives.
 
     A(i) = Pr(the i-th draft is the accepted one): vertex i of a batch is its i-th draft.
@@ -181,7 +182,7 @@ def batch_acceptance(records: Sequence[Record], decoder: str, width: int) -> np.
     return np.bincount(vertices, minlength=width + 1)[1:] / len(vertices)
 
 
-def vertex_acceptance(records: Sequence[Record], shape: TreeShape) -> np.ndarray:
+def vertex_acceptance(records: Sequence[TextRecord], shape: TreeShape) -> np.ndarray:
     """Return how often each vertex of a tree was accepted per target call, `(n + 1,)`, 1 at the root."""
     counts = np.zeros(shape.num_nodes + 1)
     for record in records:
