@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import AnalysisError
 from .options import Device, DraftName, TargetName, TrustRemoteCode, integers
+
+if TYPE_CHECKING:
+    from ..models.prompts import PromptSource
 
 _OF_TRACES = {"out", "from_trace", "k", "shard_size", "shards", "workers", "threads", "scheduler", "allow"}
 """The options that mean something for a trace."""
@@ -84,12 +87,14 @@ def measure(
     )
     place = Workers(count=processes, scheduler=scheduler)
     share = None if shards is None else shard_range(shards)
-    common = {"settings": settings, "workers": place, "share": share, "allow": tuple(allow or ())}
+    differing = tuple(allow or ())
     if from_trace is not None:
-        summary = measure_trace_file(out, trace=from_trace, **common)  # type: ignore[arg-type]
+        summary = measure_trace_file(out, trace=from_trace, settings=settings, workers=place, share=share, allow=differing)
     else:
         source = _source(prompts, dataset, split, field)
-        summary = measure_prompts(out, source=source, models=models, **common)  # type: ignore[arg-type]
+        summary = measure_prompts(
+            out, source=source, models=models, settings=settings, workers=place, share=share, allow=differing
+        )
     rate = ""
     if summary.written:
         positions_per_second, rows_per_second = (count / summary.seconds for count in (summary.contexts, summary.rows))
@@ -135,7 +140,7 @@ def shard_range(text: str) -> range:
     return range(start, stop)
 
 
-def _source(prompts: Path | None, dataset: str | None, split: str, field: str):  # type: ignore[no-untyped-def]
+def _source(prompts: Path | None, dataset: str | None, split: str, field: str) -> PromptSource:
     from ..models.prompts import DataSet, open_prompts
 
     if (prompts is None) == (dataset is None):

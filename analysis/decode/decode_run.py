@@ -17,8 +17,9 @@ import otm
 from otm.sequence import Decoder, Generation, LanguageModel, generate
 
 from ..errors import AnalysisError
+from ..layout import SHIPPED_PAIR
 from ..models.causal import pair_models
-from ..models.pair import SHIPPED_PAIR, Pair
+from ..models.pair import Pair
 from ..provenance import environment, origin, weights_digest
 from .efficiency import efficiency
 from .results import ResultsFile, Task, TextRecord, prompt_name, read_results

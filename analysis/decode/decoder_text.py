@@ -94,7 +94,7 @@ def most_tokens(decoder: str, drafted: int) -> int:
 
 
 def _names(folder: Path) -> dict[str, Callable[..., Any]]:
-    shapes = {
+    shapes: dict[str, Callable[..., Any]] = {
         "chain": TreeShape.chain,
         "batch": TreeShape.batch,
         "sequences": TreeShape.sequences,
@@ -103,7 +103,8 @@ def _names(folder: Path) -> dict[str, Callable[..., Any]]:
         "parents": TreeShape.from_parents,
         "tree": lambda name: _read_tree(_inside(folder, name)),
     }
-    return {cls.__name__: cls for cls in (*DECODERS, *otm.VERIFIERS, *otm.LAWS)} | shapes
+    classes: tuple[type, ...] = (*DECODERS, *otm.VERIFIERS, *otm.LAWS)
+    return {cls.__name__: cls for cls in classes} | shapes
 
 
 def _value(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:

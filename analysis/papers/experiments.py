@@ -30,7 +30,8 @@ from ..decode.efficiency import efficiency
 from ..decode.results import TextRecord
 from ..errors import AnalysisError
 from ..files import write_json
-from ..models.pair import SHIPPED_PAIR, Pair, load_pair
+from ..layout import SHIPPED_PAIR
+from ..models.pair import Pair, load_pair
 from ..provenance import environment, origin
 
 PROMPT_TOKENS = 32
@@ -179,17 +180,19 @@ def batch_acceptance(records: Sequence[TextRecord], decoder: str, width: int) ->
     A(i) = Pr(the i-th draft is the accepted one): vertex i of a batch is its i-th draft.
     """
     vertices = np.concatenate([record.vertices for record in records if record.task.decoder == decoder]).astype(np.int64)
-    return np.bincount(vertices, minlength=width + 1)[1:] / len(vertices)
+    share: np.ndarray = np.bincount(vertices, minlength=width + 1)[1:] / len(vertices)
+    return share
 
 
 def vertex_acceptance(records: Sequence[TextRecord], shape: TreeShape) -> np.ndarray:
     """Return how often each vertex of a tree was accepted per target call, `(n + 1,)`, 1 at the root."""
-    counts = np.zeros(shape.num_nodes + 1)
+    counts: np.ndarray = np.zeros(shape.num_nodes + 1)
     for record in records:
         np.add.at(counts, np.asarray(record.vertices, dtype=np.int64), 1.0)
     for vertex in range(shape.num_nodes, 0, -1):  # a vertex is accepted whenever a descendant is
         counts[shape.parents[vertex - 1]] += counts[vertex]
-    return counts / counts[0]
+    share: np.ndarray = counts / counts[0]
+    return share
 
 
 def hash_of(shape: TreeShape) -> str:

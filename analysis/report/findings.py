@@ -10,7 +10,7 @@ from . import words
 from .aggregate import Aggregates
 from .cost import Costs, speed_up, tokens_per_call
 from .reading import Run
-from .summary import ATTAINED, Scheme, schemes_of
+from .summary import ATTAINED, LAWS, Scheme, schemes_of
 from .text import ends, interval_text, shown
 
 COSTS = Costs()
@@ -61,7 +61,8 @@ def verdict(ranked: list[Choice], costs: Costs) -> str:
             "whether a verifier measured beats plain decoding is undecided: between "
             f"{best.speed:.2f}× and {most:.2f}×; log more tokens (larger m)"
         )
-    tokens = ends(*(tokens_per_call(a, costs.levels) for a in (best.acceptance, best.acceptance_upper)), 2)
+    fewest, largest = (tokens_per_call(a, costs.levels) for a in (best.acceptance, best.acceptance_upper))
+    tokens = ends(fewest, largest, 2)
     fastest = "is the fastest verifier measured" if most == best.speed else "has the largest certified speed-up"
     return (
         f"{shown(best.scheme.label)} with k = {best.k} {fastest}: {ends(best.speed, best.speed_upper, 2, '×')} plain decoding, "
@@ -136,7 +137,7 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
     scheme = max(rivals, key=lambda rival: rival[0])[1]
     i = _column(run, scheme, k)
     gap = ends(100 * found.gap_low[setting].mean[i], 100 * found.gap_high[setting].mean[i], 1)
-    law, best = words.LAWS.get(family.law, shown(family.law)), ends(mean[optimum], upper[optimum], 3)
+    law, best = LAWS.get(family.law, shown(family.law)), ends(mean[optimum], upper[optimum], 3)
     left_open = " (certified range; what was not recorded leaves it open)" if run.is_interval else ""
     points = f"{gap} points more{left_open} than"
     told = f"With k = {k} {law} drafts the optimum is {best}"
@@ -148,13 +149,13 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
 
 def fastest(run: Run, found: Aggregates, labels: list[str]) -> list[tuple[str, ...]]:
     """Return the fastest verifier of every setting at the default costs; one setting needs no table."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for s, label in enumerate(labels if len(labels) > 1 else []):
         for best in choices(run, found, s, COSTS)[:1]:
-            tokens = [tokens_per_call(a, COSTS.levels) for a in (best.acceptance, best.acceptance_upper)]
+            fewest, most = (tokens_per_call(a, COSTS.levels) for a in (best.acceptance, best.acceptance_upper))
             cells = (
                 ends(best.acceptance, best.acceptance_upper, 4),
-                ends(*tokens, 3),
+                ends(fewest, most, 3),
                 ends(best.speed, best.speed_upper, 3, "×"),
             )
             rows.append((label, shown(best.scheme.label), str(best.k), *cells))

@@ -13,7 +13,7 @@ from .aggregate import Aggregates
 from .decoded import DecodeRow, DecodeRun
 from .findings import COSTS, all_ks, best_draft_temperature, fastest, first_k, short
 from .reading import Run, read_prompts
-from .summary import ATTAINED, HISTOGRAM_BINS, Scheme, schemes_of, setting_label, varied
+from .summary import ATTAINED, HISTOGRAM_BINS, LAWS, Scheme, schemes_of, setting_label, varied
 from .survey import first_setting
 from .text import interval_text, shown
 
@@ -44,7 +44,7 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any
         "first_k": first_k(run),
         "kinds": [kind for kind in KINDS if any(scheme.kind == kind[0] for scheme in schemes)],
         "schemes": [{"index": i, "label": shown(s.label), "kind": s.kind} for i, s in enumerate(schemes)],
-        "attained": ", ".join(f"{ATTAINED[s.law]} ({words.LAWS[s.law]})" for s in schemes if s.usable and s.kind == "optimum"),
+        "attained": ", ".join(f"{ATTAINED[s.law]} ({LAWS[s.law]})" for s in schemes if s.usable and s.kind == "optimum"),
         "costs": dataclasses.asdict(COSTS),
         "interval_words": words.interval_words(run, found),
         "band_words": words.band_words(run, found),

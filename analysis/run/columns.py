@@ -71,11 +71,10 @@ def columns_of(parts: Sequence[Compared], settings: Settings) -> Arrays:
     """Return the columns of windows with common settings, positions outside, settings inside."""
     import torch
 
-    sides = [torch.cat([part[side] for part in parts]) for side in (1, 2)]
-    if sides[0].device.type == "cpu":
-        sides = [side.numpy() for side in sides]
+    draft, target = (torch.cat([part[side] for part in parts]) for side in (1, 2))
+    logits = (draft.numpy(), target.numpy()) if draft.device.type == "cpu" else (draft, target)
     pairs = parts[0][0].settings
-    table = table_of_logits(*sides, pairs, settings.k, precision=settings.precision, threads=settings.threads)
+    table = table_of_logits(logits[0], logits[1], pairs, settings.k, precision=settings.precision, threads=settings.threads)
     by_row = table.transpose(2, 0, 1).reshape(-1, table.shape[1])  # (rows · settings, columns)
     contexts = np.concatenate([np.asarray(window.contexts, dtype=np.int32) for window, _, _ in parts])
     owners = np.concatenate([np.full(len(window.contexts), window.prompt, dtype=np.int64) for window, _, _ in parts])

@@ -34,7 +34,8 @@ def resources(
 
 def processes_for(models: object, cores: int) -> int:
     """Return how many copies of a pair fit into half of the free memory, one on a GPU or where the size is not known here."""
-    from ..models.pair import SHIPPED_PAIR, choose_device
+    from ..layout import SHIPPED_PAIR
+    from ..models.pair import choose_device
 
     if not isinstance(models, PairSource) or models.device_map is not None or choose_device(models.device) != "cpu":
         return 1
