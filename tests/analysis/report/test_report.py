@@ -41,6 +41,7 @@ from analysis.report.reading import Run, open_run
 from analysis.report.summary import LAWS, payload, schemes_of
 from analysis.report.view import view
 from analysis.report.write import write_report
+from analysis.run import manifest as manifests
 from analysis.run.manifest import manifest_of
 from analysis.run.settings import NOTES
 from analysis.statistics import ClusterSums, Tally, clustered_means
@@ -288,7 +289,7 @@ def test_sharing_clusters_changes_no_mean(plain: Measured, monkeypatch: pytest.M
         (surveying, "_MOST_SETTINGS", 3, "at most 3 sampling settings"),
         (surveying, "_MOST_PROMPTS", 5, "numbered below 5"),
         (reading, "_MOST_ROW_GROUP_BYTES", 1 << 10, "row group"),
-        (reading, "_MOST_MANIFEST_BYTES", 100, "bytes, more than 100"),
+        (manifests, "_MOST_BYTES", 100, "bytes, more than 100"),
         (reading, "_MOST_COLUMNS", 3, "columns"),
     ],
 )
