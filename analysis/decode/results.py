@@ -154,9 +154,7 @@ def open_results(path: Path) -> tuple[dict[str, Any], Iterator[tuple[int, Any]]]
         AnalysisError: if the file is missing or begins otherwise; while reading, at the first line that is no JSON or too long.
     """
     if not path.is_file():
-        raise AnalysisError(
-            f"--decode must name a results file of `python -m analysis decode`; {str(path)!r} is none. Check it."
-        )
+        raise AnalysisError(f"--decode must name a results file of `decode`; {str(path)!r} is none. Check it.")
     lines = _lines(path)
     header = next(lines, (1, None))[1]
     if not isinstance(header, dict) or header.get("format") != FORMAT or header.get("version") != VERSION:
@@ -167,7 +165,7 @@ def open_results(path: Path) -> tuple[dict[str, Any], Iterator[tuple[int, Any]]]
 def bad_line(path: Path, number: int, why: str) -> AnalysisError:
     """Return the error that names a line of a file which is not a results file."""
     return AnalysisError(
-        f"{path.name} is not a results file of `python -m analysis decode`; line {number} does not belong there: {why}. "
+        f"{path.name} is not a results file of `decode`; line {number} does not belong there: {why}. "
         "Decode again, or pass another file."
     )
 

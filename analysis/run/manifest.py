@@ -98,7 +98,7 @@ def read_manifest(run: Path) -> Manifest:
     if not path.is_file():
         raise AnalysisError(
             f"A run is a folder with {MANIFEST} and shards; {str(run)!r} has no manifest. Pass the folder that "
-            "`python -m analysis measure --out` wrote."
+            "`measure --out` wrote."
         )
     if path.stat().st_size > _MOST_BYTES:
         raise damaged(f"it has {path.stat().st_size} bytes, more than {_MOST_BYTES}")

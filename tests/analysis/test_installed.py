@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.xdist_group("installed")  # one wheel, on one worker
+
 PROMPTS = ROOT / "analysis" / "pair" / "prompts.txt"
 
 
