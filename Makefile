@@ -43,7 +43,7 @@ $(STAMPS)/test: $(STAMPS)/analysis
 	$(PIP) --editable '.[analysis]' --group cluster --group hub --group spread --group test --group lint
 	touch $@
 
-$(STAMPS)/lint: $(STAMPS)/figures
+$(STAMPS)/lint: $(STAMPS)/analysis
 	$(PIP) --editable . --group lint
 	touch $@
 

@@ -64,9 +64,14 @@ def weights_digest(folder: str) -> str | None:
     for path in files:
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
         if whole:
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+            digest.update(bytes.fromhex(file_digest(path)))
     return digest.hexdigest() if whole else f"names and sizes: {digest.hexdigest()}"
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @functools.cache

@@ -18,7 +18,7 @@ import torch
 
 from analysis.models.pair import SHIPPED_PAIR, load_pair
 from analysis.models.processing import settings_of
-from analysis.run.measure import table_of_logits
+from analysis.run.columns import table_of_logits
 from benchmarks.timing import medians
 
 KS = tuple(range(1, 9))

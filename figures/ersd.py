@@ -67,7 +67,8 @@ def best_tree(vector: NDArray[np.float64], most: int) -> OptimalTree:
 def explored(vector: NDArray[np.float64], most: int) -> list[int]:
     """Return, for N = 1 … `most`, the number of ranks that the optimal tree of N vertices explores."""
     best = best_tree(vector, most)
-    return np.maximum.accumulate(best.shape.ranks[1:] + 1).tolist()
+    most_ranks: list[int] = np.maximum.accumulate(best.shape.ranks[1:] + 1).tolist()
+    return most_ranks
 
 
 def minimal_bound(vector: NDArray[np.float64], most: int) -> list[float]:

@@ -25,7 +25,7 @@ NAMES = "ABCDE"
 def compute(work: Work) -> dict[str, Any]:
     """Return atoms, pieces, the law of the selected draft, and a Monte Carlo check of it."""
     problem = otm.Problem(draft=DRAFT, target=TARGET, law=otm.IID(K))
-    rule = otm.prepare(otm.Optimal(), problem)
+    rule: Any = otm.prepare(otm.Optimal(), problem)
     draws = otm.sample(otm.Optimal(), problem, size=work.samples, rng=work.rng)
     work.tick()
     scores = rule.scores

@@ -26,8 +26,9 @@ def latency(
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
     import torch
 
+    from ..layout import SHIPPED_PAIR
     from ..models.latency import SIDES, Grid, latency_table, write_latency
-    from ..models.pair import SHIPPED_PAIR, load_pair
+    from ..models.pair import load_pair
 
     grid = Grid(
         lengths=tuple(integers(lengths, name="lengths")),

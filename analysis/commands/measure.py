@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import AnalysisError
 from .options import Device, DraftName, TargetName, TrustRemoteCode, integers
+
+if TYPE_CHECKING:
+    from ..models.prompts import PromptSource
 
 _OF_TRACES = {"out", "from_trace", "k", "shard_size", "shards", "workers", "threads", "scheduler", "allow"}
 """The options that mean something for a trace."""
@@ -59,12 +62,13 @@ def measure(
     """Measure every batched scheme on real logits, position by position, into Parquet shards."""
     if from_trace is not None:
         _check_trace_options(context)
-    from ..run.measure import Models, Settings
+    from ..models.source import PairSource
     from ..run.resources import resources
     from ..run.runs import measure_prompts, measure_trace_file
     from ..run.scheduling import Workers
+    from ..run.settings import Settings
 
-    models = Models(draft, target, device, device_map, dtype, trust_remote_code)
+    models = PairSource(draft, target, device, device_map, dtype, trust_remote_code)
     processes, per_process = resources(out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace)
     settings = Settings(
         k=tuple(integers(k)),
@@ -83,12 +87,14 @@ def measure(
     )
     place = Workers(count=processes, scheduler=scheduler)
     share = None if shards is None else shard_range(shards)
-    common = {"settings": settings, "workers": place, "share": share, "allow": tuple(allow or ())}
+    differing = tuple(allow or ())
     if from_trace is not None:
-        summary = measure_trace_file(out, trace=from_trace, **common)  # type: ignore[arg-type]
+        summary = measure_trace_file(out, trace=from_trace, settings=settings, workers=place, share=share, allow=differing)
     else:
         source = _source(prompts, dataset, split, field)
-        summary = measure_prompts(out, source=source, models=models, **common)  # type: ignore[arg-type]
+        summary = measure_prompts(
+            out, source=source, models=models, settings=settings, workers=place, share=share, allow=differing
+        )
     rate = ""
     if summary.written:
         positions_per_second, rows_per_second = (count / summary.seconds for count in (summary.contexts, summary.rows))
@@ -134,7 +140,7 @@ def shard_range(text: str) -> range:
     return range(start, stop)
 
 
-def _source(prompts: Path | None, dataset: str | None, split: str, field: str):  # type: ignore[no-untyped-def]
+def _source(prompts: Path | None, dataset: str | None, split: str, field: str) -> PromptSource:
     from ..models.prompts import DataSet, open_prompts
 
     if (prompts is None) == (dataset is None):

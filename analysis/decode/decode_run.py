@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
-from otm.sequence import Decoder
+import otm
+from otm.sequence import Decoder, Generation, LanguageModel, generate
 
 from ..errors import AnalysisError
+from ..layout import SHIPPED_PAIR
 from ..models.causal import pair_models
-from ..models.pair import SHIPPED_PAIR, Pair
+from ..models.pair import Pair
 from ..provenance import environment, origin, weights_digest
-from .decoding import Record, ResultsFile, Task, efficiency, prompt_name, read_results, run_tasks
+from .efficiency import efficiency
+from .results import ResultsFile, Task, TextRecord, prompt_name, read_results
 
 FEW_PROMPTS = 10
 """Below this many prompts an interval over prompts is rough: it rests on that few observations."""
@@ -50,7 +55,7 @@ def run_decode(
     settings: RunSettings,
     seeds: Sequence[int],
     out: Path,
-) -> list[Record]:
+) -> list[TextRecord]:
     """Decode every prompt with every decoder and seed, skipping what the results file holds, and return their records.
 
     Tasks are ordered by prompt, so that a run stopped early has every decoder on the same prompts.
@@ -76,7 +81,7 @@ def run_decode(
             draft.forget()
             target.forget()
 
-        def advance(record: Record) -> None:
+        def advance(record: TextRecord) -> None:
             bar.set_postfix_str(f"{sum(record.lengths) / max(1, record.num_calls):.2f} tokens/call")
             bar.update()
 
@@ -96,7 +101,65 @@ def run_decode(
     return [record for record in read_results(out)[1] if record.task in asked]
 
 
-def summary_table(records: Iterable[Record], decoders: Sequence[str]) -> str:
+def run_tasks(
+    tasks: Iterable[Task],
+    *,
+    decoders: dict[str, Decoder],
+    prompts: Mapping[str, Sequence[int]],
+    draft: LanguageModel,
+    target: LanguageModel,
+    num_tokens: int,
+    eos: int | None,
+    results: ResultsFile,
+    before_each: Callable[[], None] = lambda: None,
+    after_each: Callable[[TextRecord], None] = lambda record: None,
+) -> None:
+    """Decode every task that the results file does not hold yet, and append its record.
+
+    `before_each` is where models forget what they cache: the last bits of a distribution may depend on it.
+
+    Raises:
+        AnalysisError: if a model fails; the file keeps all records before, and the message says which task it was.
+    """
+    for task in tasks:
+        if task in results.done:
+            continue
+        before_each()
+        start = time.perf_counter()
+        try:
+            text = generate(
+                decoders[task.decoder],
+                draft=draft,
+                target=target,
+                context=prompts[task.prompt],
+                num_tokens=num_tokens,
+                rng=np.random.default_rng([task.seed, int(task.prompt, 16)]),
+                eos=eos,
+            )
+        except (otm.OtmError, AnalysisError) as error:
+            raise AnalysisError(
+                f"Decoding stopped at prompt {task.prompt}, seed {task.seed}, {task.decoder}: {error} "
+                f"{len(results.done)} records are safe in {results.path}; the same command goes on from there."
+            ) from error
+        record = _record(task, text, decoders[task.decoder].shape.num_nodes, time.perf_counter() - start)
+        results.append(record)
+        after_each(record)
+
+
+def _record(task: Task, text: Generation, drafted: int, seconds: float) -> TextRecord:
+    return TextRecord(
+        task=task,
+        tokens=text.tokens,
+        lengths=tuple(len(one.tokens) for one in text.steps),
+        accepted=tuple(one.accepted for one in text.steps),
+        vertices=tuple(one.survivors[-1][0] if one.survivors else 0 for one in text.steps),
+        drafted=drafted,
+        ended=text.ended,
+        seconds=round(seconds, 6),
+    )
+
+
+def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str:
     """Return a table: tokens per serial call with its interval, accepted drafts, drafted tokens, speed."""
     from rich.console import Console
     from rich.table import Table

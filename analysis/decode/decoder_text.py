@@ -1,7 +1,8 @@
 """Decoders written as text: the library's own constructors, called with literals, and nothing else.
 
 `DraftSelection(4, 8, RecursiveRejection())`, `Gsd(chain(5))`, `Ersd(tree('tree.json'))`: what the documentation writes is what a
-command line takes. The text is parsed, never executed, and only the names listed here mean anything.
+command line takes. The text is parsed, never executed, and only the names listed here mean anything. A report reads the levels of a
+decoder from the same text without building it: a results file comes from strangers, and a text may name a tree of any size.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..errors import AnalysisError
 
 _MAX_TEXT = 10_000
 _MAX_FILE = 1 << 26
+_MOST_LEVELS = 1_000
 
 
 def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
@@ -51,8 +53,49 @@ def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
     return found
 
 
+def levels_of(decoder: str) -> tuple[str, str, tuple[int, ...]] | None:
+    """Return (law, verifier, children of a vertex by level) of a decoder's text, None where levels do not look alike.
+
+    >>> levels_of("DraftSelection(4, 3, RecursiveRejection())")
+    ('IID', 'RecursiveRejection', (4, 1, 1))
+    >>> levels_of("Gsd(specinfer(6))") is None
+    True
+    """
+    try:
+        call = _call(ast.parse(decoder[:_MAX_TEXT].strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if call is None or call[2]:
+        return None
+    name, arguments, _ = call
+    match name, len(arguments):
+        case "SpeculativeSampling", 1 | 2:
+            return _plan("IID", _name(arguments[1:], "Maximal"), _chain(arguments[0]))
+        case "DraftSelection", 2 | 3:
+            first, rest = _count(arguments[0]), _chain(arguments[1])
+            return _plan("IID", _name(arguments[2:], "KSeq"), (first, *rest[1:]) if first and rest else ())
+        case "PrefixTree", 1 | 2:
+            return _plan("IID", _name(arguments[1:], "KSeq"), _counts(arguments[0]))
+        case "Gsd", 1:
+            return _plan("WithoutReplacement", "RecursiveRejection", _shape(arguments[0]))
+        case "TreeVerification", 3:
+            law = _call(arguments[1])
+            return _plan(law[0] if law else "", _name(arguments[2:], ""), _shape(arguments[0]))
+    return None
+
+
+def most_tokens(decoder: str, drafted: int) -> int:
+    """Return the most tokens that one target call can yield: one more than levels, than drafted tokens where levels are unknown.
+
+    >>> most_tokens("DraftSelection(4, 2)", 8), most_tokens("Ersd(batch(4))", 4)
+    (3, 5)
+    """
+    plan = levels_of(decoder)
+    return 1 + (drafted if plan is None else min(drafted, len(plan[2])))
+
+
 def _names(folder: Path) -> dict[str, Callable[..., Any]]:
-    shapes = {
+    shapes: dict[str, Callable[..., Any]] = {
         "chain": TreeShape.chain,
         "batch": TreeShape.batch,
         "sequences": TreeShape.sequences,
@@ -61,7 +104,8 @@ def _names(folder: Path) -> dict[str, Callable[..., Any]]:
         "parents": TreeShape.from_parents,
         "tree": lambda name: _read_tree(_inside(folder, name)),
     }
-    return {cls.__name__: cls for cls in (*DECODERS, *otm.verifiers.VERIFIERS, *otm.drafts.LAWS)} | shapes
+    classes: tuple[type, ...] = (*DECODERS, *otm.verifiers.VERIFIERS, *otm.drafts.LAWS)
+    return {cls.__name__: cls for cls in classes} | shapes
 
 
 def _value(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:
@@ -71,18 +115,16 @@ def _value(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:
         return tuple(_value(item, names) for item in node.elts)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         return -node.operand.value  # type: ignore[operator]
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "TreeShape":
-        node = ast.Call(ast.Name(node.func.attr.removeprefix("from_")), node.args, node.keywords)  # as in Python
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        name = node.func.id
+    if (call := _call(node)) is not None:
+        name, given, named = call
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"decoders are {', '.join(d.__name__ for d in DECODERS)}."
             raise ValueError(f"{name!r} is unknown; {hint}")
-        keywords = {item.arg: _value(item.value, names) for item in node.keywords if item.arg is not None}
-        if len(keywords) < len(node.keywords):
+        keywords = {item.arg: _value(item.value, names) for item in named if item.arg is not None}
+        if len(keywords) < len(named):
             raise ValueError("** is not allowed.")
-        arguments = [_value(item, names) for item in node.args]
+        arguments = [_value(item, names) for item in given]
         try:
             inspect.signature(names[name]).bind(*arguments, **keywords)
         except TypeError as error:
@@ -113,3 +155,52 @@ def _short(text: str) -> str:
 
 def _example() -> str:
     return "'DraftSelection(4, 8)' or 'Gsd(chain(5))'"
+
+
+def _call(node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]] | None:
+    """Return name, arguments and keywords of a call of a name; `TreeShape.chain(5)` is `chain(5)`, as in Python."""
+    if not isinstance(node, ast.Call):
+        return None
+    match node.func:
+        case ast.Name(name):
+            return name, node.args, node.keywords
+        case ast.Attribute(ast.Name("TreeShape"), name):
+            return name.removeprefix("from_"), node.args, node.keywords
+    return None
+
+
+def _plan(law: str, verifier: str, counts: tuple[int, ...]) -> tuple[str, str, tuple[int, ...]] | None:
+    return (law, verifier, counts) if law and verifier and counts else None
+
+
+def _name(arguments: list[ast.expr], default: str) -> str:
+    """Return the name of a verifier written without parameters; nothing for one with, which the run did not measure."""
+    if not arguments:
+        return default
+    call = _call(arguments[0])
+    return call[0] if call and not call[1] and not call[2] else ""
+
+
+def _count(node: ast.expr) -> int:
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if type(value) is int and 1 <= value <= _MOST_LEVELS else 0
+
+
+def _chain(node: ast.expr) -> tuple[int, ...]:
+    return (1,) * _count(node)
+
+
+def _counts(node: ast.expr) -> tuple[int, ...]:
+    found = [_count(item) for item in node.elts] if isinstance(node, ast.Tuple | ast.List) else []
+    return tuple(found) if all(found) else ()
+
+
+def _shape(node: ast.expr) -> tuple[int, ...]:
+    match _call(node):
+        case "chain", [length], []:
+            return _chain(length)
+        case "batch", [count], []:
+            return (_count(count),) if _count(count) else ()
+        case "prefix_tree", [counts], []:
+            return _counts(counts)
+    return ()

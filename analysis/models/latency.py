@@ -101,13 +101,13 @@ def write_latency(
         "models": {side: _identity(models[side]) for side in SIDES},
         "parameters": {side: int(getattr(pair, side).num_parameters()) for side in SIDES},
         "dtype": str(pair.target.dtype).removeprefix("torch."),
-        "device": _device_name(pair.device),
+        "device": pair.device_name,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "load average before": [round(value, 2) for value in load],
         "load average after": [round(value, 2) for value in os.getloadavg()],
-        "revision": revision(),
         **environment(),
+        "revision": revision(),
     }
     write_json(out, record, indent=None)
     return record
@@ -233,10 +233,6 @@ def _tokens(batch: int, length: int, pair: Pair) -> torch.Tensor:
 
 def _synchroniser(device: str) -> Callable[[], object]:
     return torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
-
-
-def _device_name(device: str) -> str:
-    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
 
 
 def _identity(name: str) -> dict[str, str | None]:

@@ -39,6 +39,11 @@ class Pair:
     num_tokens: int
     notes: tuple[str, ...] = ()
 
+    @property
+    def device_name(self) -> str:
+        """What the device is called: the kind of GPU, or "cpu"."""
+        return torch.cuda.get_device_name(self.device) if torch.device(self.device).type == "cuda" else self.device
+
     def encode(self, prompt: str) -> list[int]:
         """Return the prompt's tokens, or raise `AnalysisError` on an empty prompt."""
         tokens = list(self.tokenizer(prompt)["input_ids"]) if prompt else []
@@ -56,15 +61,17 @@ class Pair:
         """Return the draft's (side 0) or the target's (side 1) logits `(V,)` after a context."""
         model = (self.draft, self.target)[side]
         row = torch.tensor([list(context)], device=self.device)
-        return model(row, use_cache=False).logits[0, -1, : self.num_tokens].float()  # type: ignore[no-any-return]
+        logits: torch.Tensor = model(row, use_cache=False).logits
+        return logits[0, -1, : self.num_tokens].float()
 
     @torch.inference_mode()
     def logits(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return draft and target logits `(rows, length, V)` at every position of equally long rows of tokens."""
         rows = rows.to(self.device)
-        return tuple(  # type: ignore[return-value]
+        draft, target = (
             model(rows, use_cache=False).logits[..., : self.num_tokens].float() for model in (self.draft, self.target)
         )
+        return draft, target
 
 
 def load_pair(

@@ -129,7 +129,7 @@ def _last_kept(ordered: np.ndarray, whole: np.ndarray, temperature: float, top_p
 def _scaled(logits: np.ndarray, largest: np.ndarray, temperature: float) -> np.ndarray:
     """Return (z − max z)/T in a new array; subtracted first, so that nothing overflows and small differences keep their digits."""
     with np.errstate(over="ignore"):
-        scaled = np.subtract(logits, largest, order="C")
+        scaled: np.ndarray = np.subtract(logits, largest, order="C")
         if temperature != 1.0:
             scaled /= temperature
     return scaled

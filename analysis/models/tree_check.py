@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicLayer
 
 from ..errors import AnalysisError
 from .tree_pass import Evaluator, SequenceEvaluator, TreeEvaluator
-from .trie import Context, Layout, make_plan
+from .trie import CacheLayout, Context, make_plan
 
 _CALLS = (
     # Letters stand for tokens. First a tree with siblings, cousins, inner nodes that are asked for as well, and tokens that
@@ -74,7 +74,7 @@ def observed_obstacle(model: Any, device: str, num_tokens: int) -> str | None:
     for number, contexts in enumerate(_contexts(num_tokens)):
         reference = plain.logits(contexts)
         if number == 0:
-            plan = make_plan(contexts, Layout())
+            plan = make_plan(contexts, CacheLayout())
             flat = plain.logits([tuple(plan.tokens[: place + 1]) for place in plan.wanted])
             if not distance(flat, reference) >= 4 * allowed:
                 return f"a small tree cannot show within {allowed:.2g}, the rounding of {model.dtype}, whether it sees one"

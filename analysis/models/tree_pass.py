@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from .trie import Context, Layout, common_length, common_prefix, make_plan, tree_mask
+from .trie import CacheLayout, Context, common_length, common_prefix, make_plan, tree_mask
 
 LARGEST_MASK = 2**24
 """Entries of one attention mask (64 MB in float32); a larger tree is evaluated in parts: its trunk, then halves."""
@@ -91,18 +91,18 @@ class TreeEvaluator(Evaluator):
     def __init__(self, model: Any, device: str) -> None:
         super().__init__(model, device)
         self._cache: Any = None
-        self._layout = Layout()
+        self._layout = CacheLayout()
 
     def forget(self) -> None:
         """Drop the cache."""
-        self._cache, self._layout = None, Layout()
+        self._cache, self._layout = None, CacheLayout()
 
     def logits(self, contexts: Sequence[Context]) -> torch.Tensor:
         """Return the logits `(n, rows)` after each context, in one pass unless the tree or its trunk is very large."""
         plan = make_plan(contexts, self._layout)
         if plan.parents and len(plan.tokens) * plan.num_rows > LARGEST_MASK:
             return self._in_parts(contexts)
-        cache, self._cache, self._layout = self._cache, None, Layout()  # a pass that fails half-way leaves no cache behind
+        cache, self._cache, self._layout = self._cache, None, CacheLayout()  # a pass that fails half-way leaves no cache behind
         cache = self._select(cache, plan.kept)
         options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
         options["position_ids"] = torch.tensor([plan.depths], device=self.device)

@@ -15,7 +15,7 @@ Context = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Layout:
+class CacheLayout:
     """Which token sits in which row of the cache.
 
     Attributes:
@@ -50,7 +50,7 @@ class Plan:
     depths: list[int]
     parents: list[int]
     wanted: list[int]
-    layout: Layout
+    layout: CacheLayout
 
     @property
     def num_rows(self) -> int:
@@ -58,7 +58,7 @@ class Plan:
         return len(self.kept) + len(self.tokens)
 
 
-def make_plan(contexts: Sequence[Context], old: Layout) -> Plan:
+def make_plan(contexts: Sequence[Context], old: CacheLayout) -> Plan:
     """Plan the pass that evaluates the last token of each context, given a cache that is laid out as `old`.
 
     Of a cached token only keys and values are known, not the logits. A context that ends at a cached token therefore evaluates
@@ -73,7 +73,7 @@ def make_plan(contexts: Sequence[Context], old: Layout) -> Plan:
     row = len(kept) - 1
     while len(kept) < reusable and (row := old.child(row, trunk[len(kept)])) >= 0:  # on into a branch of the last trie
         kept.append(row)
-    nodes = _Branches(old if len(kept) == len(trunk) else Layout(), root=kept[-1] if kept else -1)
+    nodes = _Branches(old if len(kept) == len(trunk) else CacheLayout(), root=kept[-1] if kept else -1)
     last = {index: nodes.walk(context[len(trunk) :]) for context, index in ends.items()}
     ends_at = {node for node in last.values() if node >= 0}
     cached = nodes.cached(ends_at)
@@ -91,14 +91,14 @@ def make_plan(contexts: Sequence[Context], old: Layout) -> Plan:
         depths=[*range(len(kept), len(trunk)), *(len(trunk) + nodes.depths[node] for node in new_nodes)],
         parents=parents,
         wanted=[rows[last[index]] - num_kept for index in range(len(contexts))],
-        layout=Layout(trunk, children),
+        layout=CacheLayout(trunk, children),
     )
 
 
 class _Branches:
     """The part of a trie below its trunk, nodes numbered as met, so parents before children; −1 is the end of the trunk."""
 
-    def __init__(self, old: Layout, root: int) -> None:
+    def __init__(self, old: CacheLayout, root: int) -> None:
         self.old, self.root = old, root
         self.index: dict[tuple[int, int], int] = {}
         self.parents: list[int] = []

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -19,6 +16,7 @@ import otm
 from ..errors import AnalysisError
 from ..files import write_json
 from ..models.pair import Pair, probabilities, to_numpy
+from ..provenance import environment, file_digest, revision
 from . import selection_run
 
 PAPER_PROMPT = "He said he also has asked prosecutors to"
@@ -153,21 +151,9 @@ def _largest(mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 
 
 def capture_manifest(pair: Pair, folder: Path) -> dict[str, Any]:
-    """Return where a capture came from: the weights' digests, versions, device."""
-    return {
-        "models": {name: digest(folder / name / "model.safetensors") for name in ("draft", "target")},
-        "versions": {name: metadata.version(name) for name in ("torch", "transformers", "numpy")},
-        "python": sys.version.split()[0],
-        "machine": platform.machine(),
-        "device": pair.device if pair.device == "cpu" else torch.cuda.get_device_name(pair.device),
-    }
-
-
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    import hashlib
-
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """Return where a capture came from: software, revision, the weights' digests, device."""
+    weights = {name: file_digest(folder / name / "model.safetensors") for name in ("draft", "target")}
+    return environment() | {"revision": revision(), "models": weights, "device": pair.device_name}
 
 
 def write_captures(pair: Pair, folder: Path, out: Path) -> list[Path]:

@@ -20,10 +20,12 @@ from otm.trees import TreeShape
 from otm.trees.optimal import optimal_tree
 
 from ..decode.decode_run import RunSettings, run_decode
-from ..decode.decoding import Record, efficiency
+from ..decode.efficiency import efficiency
+from ..decode.results import TextRecord
 from ..errors import AnalysisError
 from ..files import write_json
-from ..models.pair import SHIPPED_PAIR, Pair, load_pair
+from ..layout import SHIPPED_PAIR
+from ..models.pair import Pair, load_pair
 from ..provenance import environment, origin
 
 PROMPT_TOKENS = 32
@@ -74,7 +76,7 @@ class Laboratory:
 
     def decode(
         self, label: str, decoders: dict[str, Decoder], *, draft: str | None = None, seeds: Sequence[int]
-    ) -> list[Record]:
+    ) -> list[TextRecord]:
         """Decode the experiment's prompts."""
         pair = load_pair(draft=draft, device="cpu")
         prompts = held_out_prompts(pair, self.num_prompts)
@@ -156,7 +158,7 @@ def ersd(laboratory: Laboratory) -> dict[str, Any]:
     return {"methods": methods}
 
 
-def _ersd_run(records: Sequence[Record], name: str, decoder: Decoder) -> dict[str, Any]:
+def _ersd_run(records: Sequence[TextRecord], name: str, decoder: Decoder) -> dict[str, Any]:
     mine = [record for record in records if record.task.decoder == name]
     return dataclasses.asdict(efficiency(mine, decoder=name)) | {
         "strategy": name.split()[1],
@@ -166,23 +168,25 @@ def _ersd_run(records: Sequence[Record], name: str, decoder: Decoder) -> dict[st
     }
 
 
-def batch_acceptance(records: Sequence[Record], decoder: str, width: int) -> np.ndarray:
+def batch_acceptance(records: Sequence[TextRecord], decoder: str, width: int) -> np.ndarray:
     """Return the measured acceptance of each rank, from a run that drafted a batch of `width` alternatives.
 
     A(i) = Pr(the i-th draft is the accepted one): vertex i of a batch is its i-th draft.
     """
     vertices = np.concatenate([record.vertices for record in records if record.task.decoder == decoder]).astype(np.int64)
-    return np.bincount(vertices, minlength=width + 1)[1:] / len(vertices)
+    share: np.ndarray = np.bincount(vertices, minlength=width + 1)[1:] / len(vertices)
+    return share
 
 
-def vertex_acceptance(records: Sequence[Record], shape: TreeShape) -> np.ndarray:
+def vertex_acceptance(records: Sequence[TextRecord], shape: TreeShape) -> np.ndarray:
     """Return how often each vertex of a tree was accepted per target call, `(n + 1,)`, 1 at the root."""
-    counts = np.zeros(shape.num_nodes + 1)
+    counts: np.ndarray = np.zeros(shape.num_nodes + 1)
     for record in records:
         np.add.at(counts, np.asarray(record.vertices, dtype=np.int64), 1.0)
     for vertex in range(shape.num_nodes, 0, -1):  # a vertex is accepted whenever a descendant is
         counts[shape.parents[vertex - 1]] += counts[vertex]
-    return counts / counts[0]
+    share: np.ndarray = counts / counts[0]
+    return share
 
 
 def hash_of(shape: TreeShape) -> str:

@@ -1,23 +1,20 @@
-"""A decode run's records: measured block efficiency beside what acceptance predicts. The only reader of that format here."""
+"""A decode run's records: measured block efficiency beside what acceptance predicts."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..decode.decoding import FORMAT, VERSION, block_efficiency
-from ..decode.levels import levels_of, most_tokens
-from ..errors import AnalysisError
+from ..decode.decoder_text import levels_of, most_tokens
+from ..decode.efficiency import block_efficiency
+from ..decode.results import bad_line, open_results
 from .aggregate import Aggregates
 from .reading import Run
 
-_MOST_LINE_BYTES = 1 << 24
 _MOST_DECODERS = 200
 
 
@@ -91,8 +88,7 @@ def read_decode(path: Path) -> DecodeRun:
     Raises:
         AnalysisError: if the file is missing or not such a file. A torn last line, left by a killed run, is no error.
     """
-    lines = _lines(path)
-    settings = _header(path, next(lines, (1, None))[1])
+    header, lines = open_results(path)
     totals: dict[str, dict[int, list[float]]] = {}
     most: dict[str, int] = {}  # drafted tokens per call
     for number, record in lines:
@@ -101,16 +97,17 @@ def read_decode(path: Path) -> DecodeRun:
             lengths = [int(length) for length in record["lengths"]]
             drafted = int(record["drafted"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise _bad(path, number, f"{type(error).__name__}: {error}") from error
+            raise bad_line(path, number, f"{type(error).__name__}: {error}") from error
         if decoder not in totals and len(totals) == _MOST_DECODERS:
-            raise _bad(path, number, f"it brings more than {_MOST_DECODERS} decoders")
+            raise bad_line(path, number, f"it brings more than {_MOST_DECODERS} decoders")
         entry = totals.setdefault(decoder, {}).setdefault(prompt, [0.0, 0.0])
         entry[0] += sum(lengths)
         entry[1] += len(lengths)
         most[decoder] = max(most.get(decoder, 0), drafted)
     called = {decoder: prompts for decoder, prompts in totals.items() if any(calls for _, calls in prompts.values())}
     rows = tuple(_row(decoder, prompts, most_tokens(decoder, most[decoder])) for decoder, prompts in called.items())
-    return DecodeRun(rows, settings)
+    settings = header.get("settings")
+    return DecodeRun(rows, settings if isinstance(settings, dict) else {})
 
 
 _SINGLE_REJECTION = ("Maximal", "KSeq", "RecursiveRejection", "NaiveTree", "Optimal")
@@ -147,32 +144,6 @@ def _find(run: Run, law: str, verifier: str, k: int) -> int | None:
     return None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Any]]:
-    if not path.is_file():
-        raise AnalysisError(
-            f"--decode must name a results file of `python -m analysis decode`; {str(path)!r} is none. Check it."
-        )
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(_MOST_LINE_BYTES + 1):
-            number += 1
-            if len(line) > _MOST_LINE_BYTES:
-                raise _bad(path, number, f"it is longer than {_MOST_LINE_BYTES} bytes")
-            if not line.endswith(b"\n"):
-                return  # torn by a kill
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise _bad(path, number, str(error)) from error
-
-
-def _header(path: Path, header: Any) -> dict[str, Any]:
-    if not isinstance(header, dict) or header.get("format") != FORMAT or header.get("version") != VERSION:
-        raise _bad(path, 1, f"it is no header of format {FORMAT}, version {VERSION}")
-    settings = header.get("settings")
-    return settings if isinstance(settings, dict) else {}
-
-
 def _row(decoder: str, prompts: dict[int, list[float]], most: int) -> DecodeRow:
     tokens, calls = np.array(list(prompts.values())).T
     mean, low, high = block_efficiency(tokens, calls, most=most)
@@ -184,11 +155,4 @@ def _row(decoder: str, prompts: dict[int, list[float]], most: int) -> DecodeRow:
         predicted=None,
         target_calls=int(calls.sum()),
         prompts=len(calls),
-    )
-
-
-def _bad(path: Path, number: int, why: str) -> AnalysisError:
-    return AnalysisError(
-        f"{path.name} must be a results file of `python -m analysis decode`; line {number} does not belong there: {why}. "
-        "Decode again, or pass another file."
     )

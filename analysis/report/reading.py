@@ -7,7 +7,6 @@ sizes are checked before memory is taken.
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,14 +18,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError
-from ..layout import MANIFEST, PROMPTS, SHARDS
-from ..run.manifest import SCHEMA
+from ..layout import PROMPTS, SHARDS
+from ..run.manifest import damaged, read_manifest
 
 SETTING_COLUMNS = ("temperature", "draft_temperature", "top_p", "draft_top_p")
 ROWS_AT_ONCE = 16_384
 
 _SHARD = re.compile(r"shard-\d{5,}\.parquet")
-_MOST_MANIFEST_BYTES = 16 << 20
 _MOST_ROW_GROUP_BYTES = 1 << 30
 _MOST_COLUMNS = 4_096
 
@@ -142,13 +140,13 @@ def open_run(folder: Path) -> Run:
         AnalysisError: if the folder is no run, its manifest is damaged or of another version, no shard is finished, a shard lacks a
             column that the manifest names, or a size is beyond what a report needs.
     """
-    manifest = _manifest(folder / MANIFEST)
+    manifest = read_manifest(folder)
     schemes = tuple(_scheme(entry) for entry in _entries(manifest, "schemes"))
     statistics = tuple(_statistic(entry) for entry in _entries(manifest, "statistics"))
     shards = _shards(folder)
     names = [name for column in (*schemes, *statistics) for name in {column.lower, column.upper}]
     if len(set(names)) != len(names) or not 1 <= len(names) <= _MOST_COLUMNS or not schemes:
-        raise _damaged(f"it names {len(names)} columns, {len(set(names))} of them different, and {len(schemes)} schemes")
+        raise damaged(f"it names {len(names)} columns, {len(set(names))} of them different, and {len(schemes)} schemes")
     num_rows, fields = _check_footers(shards, {"prompt", "position", "temperature", *names})
     settings = tuple(name for name in SETTING_COLUMNS if name in fields)
     return Run(folder, manifest, schemes, statistics, settings, shards, num_rows)
@@ -170,35 +168,17 @@ def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
     return found
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise AnalysisError(
-            f"A run is a folder with {MANIFEST} and shards; {str(path.parent)!r} has no manifest. Pass the folder that "
-            "`python -m analysis measure --out` wrote."
-        )
-    if path.stat().st_size > _MOST_MANIFEST_BYTES:
-        raise _damaged(f"it has {path.stat().st_size} bytes, more than {_MOST_MANIFEST_BYTES}")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise _damaged(f"it is not JSON ({error})") from error
-    if not isinstance(manifest, dict) or manifest.get("schema_version") != SCHEMA:
-        version = manifest.get("schema_version") if isinstance(manifest, dict) else None
-        raise _damaged(f"its schema_version is {version!r}, this report reads {SCHEMA}")
-    return manifest
-
-
 def _entries(manifest: dict[str, Any], name: str) -> list[dict[str, Any]]:
     entries = manifest.get(name, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise _damaged(f"{name!r} is not a list of objects")
+        raise damaged(f"{name!r} is not a list of objects")
     return entries
 
 
 def _scheme(entry: dict[str, Any]) -> SchemeColumn:
     k, optimum = entry.get("k"), entry.get("optimum_column")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1 or not isinstance(optimum, str | None):
-        raise _damaged(f"the scheme {_short(entry)} has no number of drafts k ≥ 1, or an optimum_column that is no name")
+        raise damaged(f"the scheme {_short(entry)} has no number of drafts k ≥ 1, or an optimum_column that is no name")
     name, lower, upper = _column_names(entry)
     return SchemeColumn(
         name,
@@ -229,7 +209,7 @@ def _column_names(entry: dict[str, Any]) -> tuple[str, str, str]:
 def _text(entry: dict[str, Any], key: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value:
-        raise _damaged(f"the entry {_short(entry)} has no {key!r}")
+        raise damaged(f"the entry {_short(entry)} has no {key!r}")
     return value
 
 
@@ -298,10 +278,6 @@ def _array(column: Any, name: str, path: Path) -> NDArray[Any]:
 
 def _inside(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
-
-
-def _damaged(why: str) -> AnalysisError:
-    return AnalysisError(f"{MANIFEST} must describe a measured run of this version: {why}. Measure again, or restore the file.")
 
 
 def _short(entry: dict[str, Any]) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..statistics import Floats, Means
-from .aggregate import Aggregates, Binned, first_setting
+from .aggregate import Aggregates, Binned
 from .decoded import DecodeRun
 from .reading import SETTING_COLUMNS, Run, SchemeColumn
+from .survey import first_setting
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 HISTOGRAM_BINS = 40

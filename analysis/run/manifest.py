@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from otm.table import TableColumn
 
 SCHEMA = 1
+_MOST_BYTES = 16 << 20
 
 Manifest = dict[str, Any]
 
@@ -93,18 +94,27 @@ def as_intervals(manifest: Manifest) -> Manifest:
 
 def read_manifest(run: Path) -> Manifest:
     """Return a run's manifest, or raise `AnalysisError` if there is none that this version understands."""
-    try:
-        record = json.loads((run / MANIFEST).read_text(encoding="utf-8"))
-        version = record["schema_version"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    path = run / MANIFEST
+    if not path.is_file():
         raise AnalysisError(
-            f"A run is a folder with a {MANIFEST} that `measure` wrote; {run} has none to read: {error}."
-        ) from error
-    if version != SCHEMA:
-        raise AnalysisError(
-            f"Runs of schema {SCHEMA} are understood; {run} has schema {version!r}. Use the version that wrote it."
+            f"A run is a folder with {MANIFEST} and shards; {str(run)!r} has no manifest. Pass the folder that "
+            "`measure --out` wrote."
         )
-    return record  # type: ignore[no-any-return]
+    if path.stat().st_size > _MOST_BYTES:
+        raise damaged(f"it has {path.stat().st_size} bytes, more than {_MOST_BYTES}")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(f"it is not JSON ({error})") from error
+    if not isinstance(record, dict) or record.get("schema_version") != SCHEMA:
+        version = record.get("schema_version") if isinstance(record, dict) else None
+        raise damaged(f"its schema_version is {version!r}, this version reads {SCHEMA}")
+    return record
+
+
+def damaged(why: str) -> AnalysisError:
+    """Return the error that says why a manifest cannot be used."""
+    return AnalysisError(f"{MANIFEST} must describe a measured run of this version: {why}. Measure again, or restore the file.")
 
 
 def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:

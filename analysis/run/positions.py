@@ -47,7 +47,7 @@ class Window:
 
 
 @dataclasses.dataclass(frozen=True)
-class Path:
+class WindowPlan:
     """How windows are made from prompts; see the module's table."""
 
     positions: Positions
@@ -58,7 +58,7 @@ class Path:
     seed: int
 
 
-def windows(pair: Pair, prompt: int, text: str, path: Path) -> Iterator[Window]:
+def windows(pair: Pair, prompt: int, text: str, path: WindowPlan) -> Iterator[Window]:
     """Yield the windows of one prompt: one for the text as it is, one per setting along sampled paths."""
     limit = min(path.max_tokens, _context_limit(pair))
     tokens = tuple(pair.encode(text)[:limit])

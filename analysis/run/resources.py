@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..errors import AnalysisError
 from ..layout import MANIFEST
+from ..models.source import PairSource
 from .manifest import read_manifest
 
 
@@ -33,10 +34,10 @@ def resources(
 
 def processes_for(models: object, cores: int) -> int:
     """Return how many copies of a pair fit into half of the free memory, one on a GPU or where the size is not known here."""
-    from ..models.pair import SHIPPED_PAIR, choose_device
-    from .measure import Models
+    from ..layout import SHIPPED_PAIR
+    from ..models.pair import choose_device
 
-    if not isinstance(models, Models) or models.device_map is not None or choose_device(models.device) != "cpu":
+    if not isinstance(models, PairSource) or models.device_map is not None or choose_device(models.device) != "cpu":
         return 1
     folders = [Path(name or str(SHIPPED_PAIR / side)) for name, side in ((models.draft, "draft"), (models.target, "target"))]
     if not all(folder.is_dir() for folder in folders):

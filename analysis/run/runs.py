@@ -26,10 +26,13 @@ from ..errors import AnalysisError
 from ..files import appearing, make_folder, write_atomically
 from ..layout import LOCK, LOGITS, MANIFEST, PROMPTS
 from ..models.prompts import Digest, PromptSource, in_shards, prompts
-from ..provenance import differences, environment
-from . import measure as work
+from ..models.source import PairSource, describe_source, loaded
+from ..provenance import differences, environment, file_digest
+from .certified import TraceTask, measure_trace, trace_columns
 from .manifest import Manifest, agree, as_intervals, manifest_of
+from .measure import ShardResult, ShardTask, compile_table, measure_shard
 from .scheduling import Workers, run_each
+from .settings import NOTES, OF_MODELS, Settings, check_settings
 from .shards import exclusive, finished_shards, shard_name, shard_path
 
 _EXCERPT = 200
@@ -56,8 +59,8 @@ def measure_prompts(
     out: Path,
     *,
     source: PromptSource,
-    models: work.Models,
-    settings: work.Settings,
+    models: PairSource,
+    settings: Settings,
     workers: Workers | None = None,
     share: range | None = None,
     allow: Collection[str] = (),
@@ -74,7 +77,7 @@ def measure_prompts(
     Raises:
         AnalysisError: whatever stops it. Finished shards stay.
     """
-    work.check_settings(settings, positions=work.OF_MODELS)
+    check_settings(settings, positions=OF_MODELS)
     place = workers or Workers()
     with _held(out):
         digest = Digest()
@@ -93,23 +96,23 @@ def measure_prompts(
         described = _describe(models, place)
         named = {"draft": models.names[0], "target": models.names[1], "dtype": models.dtype}
         asked = named | {"prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}}
-        recorded, note = settings.recorded | asked, work.NOTES[settings.positions]
+        recorded, note = settings.recorded | asked, NOTES[settings.positions]
         manifest = agree(out, manifest_of(recorded, note, described, plan, table_columns(settings.k)), allow)
         if wanted and place.scheduler is None and described["device"] == "cpu":
             _compile()
         tasks = (
-            work.ShardTask(index, models, settings, tuple((p.index, p.text) for p in group))
+            ShardTask(index, models, settings, tuple((p.index, p.text) for p in group))
             for index, group in enumerate(in_shards(source, settings.shard_prompts))
             if index in wanted
         )
-        return _run(out, manifest, place, work.measure_shard, tasks, wanted)
+        return _run(out, manifest, place, measure_shard, tasks, wanted)
 
 
 def measure_trace_file(
     out: Path,
     *,
     trace: Path,
-    settings: work.Settings,
+    settings: Settings,
     workers: Workers | None = None,
     share: range | None = None,
     allow: Collection[str] = (),
@@ -120,7 +123,7 @@ def measure_trace_file(
     """
     from ..trace.traces import open_trace
 
-    work.check_settings(settings, positions=("trace",))
+    check_settings(settings, positions=("trace",))
     place = workers or Workers()
     opened = open_trace(trace)
     rows = settings.shard_prompts
@@ -136,21 +139,21 @@ def measure_trace_file(
             "device": "cpu",
             "trace": dict(opened.metadata),
         }
-        asked = {"trace": {"name": trace.name, "sha256": _file_digest(trace), "positions": count}}
-        recorded, note = settings.recorded | asked, work.NOTES[settings.positions]
+        asked = {"trace": {"name": trace.name, "sha256": _trace_digest(trace), "positions": count}}
+        recorded, note = settings.recorded | asked, NOTES[settings.positions]
         plan = _plan(count, rows, "position")
         wanted = _missing(out, plan, share)
-        manifest = manifest_of(recorded, note, described, plan, work.trace_columns(settings.k))
+        manifest = manifest_of(recorded, note, described, plan, trace_columns(settings.k))
         manifest = agree(out, as_intervals(manifest), allow)
         if not (out / PROMPTS).is_file():
             _write_prompts(out / PROMPTS, iter(()))
         first = min(wanted, default=0)
         tasks = (
-            work.TraceTask(first + number, settings, batch.pair, batch.prompt, batch.position)
+            TraceTask(first + number, settings, batch.pair, batch.prompt, batch.position)
             for number, batch in enumerate(opened.batches(rows=rows, start=first * rows))
             if first + number in wanted
         )
-        return _run(out, manifest, place.for_pieces(len(wanted)), work.measure_trace, tasks, wanted)
+        return _run(out, manifest, place.for_pieces(len(wanted)), measure_trace, tasks, wanted)
 
 
 @contextlib.contextmanager
@@ -169,13 +172,13 @@ def _held(out: Path) -> Iterator[None]:
             raise
 
 
-def _describe(models: work.Models, place: Workers) -> dict[str, Any]:
+def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
     """Describe the models where they will run: on the cluster, or here; memory for them is taken here only if they run here."""
     if place.scheduler is not None:
-        return next(run_each(place, work.describe_models, [models]))
-    described = work.describe_models(models)
+        return next(run_each(place, describe_source, [models]))
+    described = describe_source(models)
     if place.count > 1:
-        work.loaded.cache_clear()
+        loaded.cache_clear()
     return described
 
 
@@ -186,7 +189,7 @@ def _compile() -> None:
     notice.daemon = True
     notice.start()
     try:
-        work.compile_table()
+        compile_table()
     finally:
         notice.cancel()
 
@@ -195,7 +198,7 @@ def _run(
     out: Path,
     manifest: Manifest,
     place: Workers,
-    function: Callable[[Any], work.ShardResult],
+    function: Callable[[Any], ShardResult],
     tasks: Iterable[Any],
     wanted: set[int],
 ) -> Summary:
@@ -275,12 +278,11 @@ def _write_prompts(path: Path, stream: Iterator[Any]) -> None:
         writer.write_table(pa.Table.from_pylist(rows, schema=_PROMPT_SCHEMA))
 
 
-def _file_digest(path: Path) -> str:
+def _trace_digest(path: Path) -> str:
     """Return the SHA-256 of a trace: of the file, or of the files of a folder in the order of their names."""
     import hashlib
 
     digest = hashlib.sha256()
     for file in [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file()):
-        with file.open("rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
+        digest.update(bytes.fromhex(file_digest(file)))
     return digest.hexdigest()

@@ -88,8 +88,10 @@ class JsonLinesTrace(Trace):
 
     def _batch(self, group: list[tuple[int, int, Listed, Listed]], names: dict[str, int]) -> TraceBatch:
         try:
-            sides = [_tops([row[side] for row in group], names, self.rounding) for side in (2, 3)]
-            pair = PartialPair(draft=sides[0], target=sides[1], num_tokens=self.num_tokens)
+            draft, target = (
+                _tops(list(column), names, self.rounding) for column in zip(*(row[2:] for row in group), strict=True)
+            )
+            pair = PartialPair(draft=draft, target=target, num_tokens=self.num_tokens)
         except OtmError as error:
             first, last = group[0][:2], group[-1][:2]
             raise AnalysisError(
@@ -250,7 +252,8 @@ def _name(item: Any, place: str) -> int | str:
     """Return the token's number if it is written as `token_id:N`, else its bytes or text as a name."""
     if not isinstance(item, dict) or not isinstance(item.get("token"), str):
         raise AnalysisError(f"{place} must name each token; got {item!r:.80}.")
-    token, spelled = item["token"], item.get("bytes")
+    token: str = item["token"]
+    spelled = item.get("bytes")
     if token.startswith("token_id:"):
         return _number(token.removeprefix("token_id:"), place)
     if isinstance(spelled, list) and all(isinstance(b, int) and 0 <= b < 256 for b in spelled):

@@ -37,7 +37,7 @@ def recipe_from_json(path: Path) -> Recipe:
             name: Size(**{**dataclasses.asdict(getattr(Recipe(), name)), **values.pop(name, {})})
             for name in ("draft", "target")
         }
-        return Recipe(**values, **sizes)
+        return Recipe(**(values | sizes))
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise AnalysisError(
             f"A recipe is a JSON object with the fields {[f.name for f in dataclasses.fields(Recipe)]}; {path} is not: {error}."

@@ -99,7 +99,7 @@ def from_installed_packages(constraints: Path) -> Corpus:
     for name in names:
         files += [(name, path) for path in _distribution_files(name)]
     seen: set[bytes] = set()
-    documents = []
+    documents: list[Document] = []
     for source, path in tqdm(files, desc="docstrings", unit="file"):
         texts = [text for text in _docstrings(path) if _is_new(text, seen)]
         if texts:
@@ -195,11 +195,13 @@ def _held_out(key: str) -> bool:
 
 def _licence(name: str) -> str:
     fields = metadata.metadata(name)
-    declared = fields.get("License-Expression") or ""
-    if not declared:
-        classifiers = [c.split("::")[-1].strip() for c in fields.get_all("Classifier") or [] if c.startswith("License")]
-        declared = ", ".join(classifiers) or (fields.get("License") or "see the package").splitlines()[0][:80]
-    return declared
+
+    def said(field: str) -> list[str]:
+        return [text for text in fields.get_all(field) or [] if text]
+
+    classified = ", ".join(c.split("::")[-1].strip() for c in said("Classifier") if c.startswith("License"))
+    free = [text.splitlines()[0][:80] for text in said("License")]
+    return next(filter(None, [*said("License-Expression"), classified, *free]), "see the package")
 
 
 def _characters_by_source(documents: list[Document]) -> dict[str, int]:

@@ -146,7 +146,7 @@ def train_model(
             f"Training needs more than {recipe.context + 1} tokens, one window; the text has {len(tokens)}. Give more text."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    model = build_model(size, recipe, vocabulary, recipe.seed).to(device)
+    model = torch.nn.Module.to(build_model(size, recipe, vocabulary, recipe.seed), device)
     optimiser = _optimiser(model, size)
     first = _resume(folder, model, optimiser, size, recipe)
     model.train()
@@ -172,7 +172,8 @@ def train_model(
             saved = time.monotonic()
         if after_step is not None:
             after_step(step)
-    return model.eval()
+    model.eval()
+    return model
 
 
 @torch.no_grad()

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.xdist_group("installed")  # one wheel, on one worker
+
 PROMPTS = ROOT / "analysis" / "pair" / "prompts.txt"
 
 
@@ -51,6 +53,13 @@ def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(in
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"otm", "otm_analysis"}
     page = {f"otm_analysis/report/page.{kind}" for kind in ("css", "html", "js")}
     assert page | {"otm_analysis/pair/target/model.safetensors", "otm/py.typed"} <= set(names)
+
+
+def test_every_command_is_declared() -> None:
+    from analysis.__main__ import app
+
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]["otm.commands"]
+    assert set(declared) == {str(command.callback.__name__) for command in app.registered_commands if command.callback}
 
 
 def test_commands_run_outside_the_checkout(installed: Installed) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.run.measure import Settings
+from analysis.run.settings import Settings
 from analysis.trace.traces import top_log_probabilities, write_trace
 
 SETTINGS = Settings(positions="trace", k=(1, 2), shard_prompts=8)

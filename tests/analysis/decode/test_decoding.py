@@ -15,8 +15,10 @@ import pytest
 
 import otm
 from analysis import __main__ as command
+from analysis.decode.decode_run import run_tasks
 from analysis.decode.decoder_text import decoder_from_text
-from analysis.decode.decoding import Record, ResultsFile, Task, efficiency, prompt_name, read_results, run_tasks
+from analysis.decode.efficiency import efficiency
+from analysis.decode.results import ResultsFile, Task, TextRecord, prompt_name, read_results
 from analysis.errors import AnalysisError
 from analysis.papers.experiments import batch_acceptance, vertex_acceptance
 from otm.sequence import DraftSelection, Ersd, Gsd, PrefixTree, SpeculativeSampling, TreeVerification, markov_pair
@@ -28,7 +30,7 @@ PROMPTS = {prompt_name(tokens): tokens for tokens in ([0], [1, 2], [2, 2])}
 TASKS = [Task(name, prompt, seed) for prompt in PROMPTS for seed in (0, 1) for name in DECODERS]
 
 
-def decode(path: Path, tasks: list[Task] = TASKS, **changes: object) -> list[Record]:
+def decode(path: Path, tasks: list[Task] = TASKS, **changes: object) -> list[TextRecord]:
     draft, target = markov_pair(4, similarity=0.5, rng=np.random.default_rng(3))
     results = ResultsFile(path, settings={"num_tokens": 12}, provenance={})
     options = {"draft": draft, "target": target, "num_tokens": 12, "eos": None} | changes
@@ -36,7 +38,7 @@ def decode(path: Path, tasks: list[Task] = TASKS, **changes: object) -> list[Rec
     return read_results(path)[1]
 
 
-def values(records: list[Record]) -> list[tuple[object, ...]]:
+def values(records: list[TextRecord]) -> list[tuple[object, ...]]:
     """All that is determined by the task: everything but the time it took."""
     return [(r.task, r.tokens, r.lengths, r.accepted, r.vertices, r.drafted, r.ended) for r in records]
 
@@ -117,9 +119,9 @@ def test_results_need_a_folder_that_can_be_written(tmp_path: Path) -> None:
         decode(tmp_path / "file" / "results.jsonl")
 
 
-def record(decoder: str, prompt: int, lengths: tuple[int, ...], vertices: tuple[int, ...] | None = None) -> Record:
+def record(decoder: str, prompt: int, lengths: tuple[int, ...], vertices: tuple[int, ...] | None = None) -> TextRecord:
     task = Task(decoder, prompt_name([prompt]), 0)
-    return Record(task, (), lengths, tuple(n - 1 for n in lengths), vertices or (0,) * len(lengths), 1, False, 0.5)
+    return TextRecord(task, (), lengths, tuple(n - 1 for n in lengths), vertices or (0,) * len(lengths), 1, False, 0.5)
 
 
 def test_efficiency_weights_calls_and_clusters_by_prompt() -> None:

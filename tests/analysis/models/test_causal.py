@@ -40,7 +40,7 @@ from analysis.models.causal import CausalModel, Statistics, pair_models
 from analysis.models.pair import Pair, load_pair
 from analysis.models.tree_check import configuration_obstacle, observed_obstacle
 from analysis.models.tree_pass import TreeEvaluator
-from analysis.models.trie import Layout, make_plan, tree_mask
+from analysis.models.trie import CacheLayout, make_plan, tree_mask
 
 V = 23
 _SHAPE: dict[str, Any] = {
@@ -239,7 +239,7 @@ def test_a_constant_model_cannot_be_checked_and_is_not_trusted() -> None:
     assert "too few" in str(CausalModel(llama(max_position_embeddings=8), V, "cpu").fallback)
 
 
-def _paths(layout: Layout, num_rows: int) -> list[tuple[int, ...]]:
+def _paths(layout: CacheLayout, num_rows: int) -> list[tuple[int, ...]]:
     """The context that ends in each cache row."""
     paths: list[tuple[int, ...]] = [layout.trunk[: place + 1] for place in range(len(layout.trunk))]
     for (parent, token), row in sorted(layout.children.items(), key=lambda item: item[1]):
@@ -252,7 +252,7 @@ def _paths(layout: Layout, num_rows: int) -> list[tuple[int, ...]]:
 @given(seed=st.integers(0, 2**32 - 1))
 def test_plans_move_evaluate_and_mask_the_right_tokens(seed: int) -> None:
     """Against sets of paths: what is kept, what is evaluated, who sees whom; over a history of calls."""
-    layout, before = Layout(), []
+    layout, before = CacheLayout(), []
     for call in random_calls(np.random.default_rng(seed), 5, longest=8):
         contexts = list(dict.fromkeys(call))
         plan = make_plan(contexts, layout)

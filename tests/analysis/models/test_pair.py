@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import otm
 from analysis.models.pair import SHIPPED_PAIR, Pair, load_pair
 from analysis.papers import captures
+from analysis.provenance import file_digest
 from figures import figure4, figure5
 
 RECORD = json.loads((SHIPPED_PAIR / "training.json").read_text(encoding="utf-8"))
@@ -103,7 +104,7 @@ def test_shipped_pair_reproduces_figure5(pair: Pair) -> None:
     assert by_id[0].keys() == by_id[1].keys()
     for token, masses in by_id[0].items():
         np.testing.assert_allclose(masses, by_id[1][token], rtol=FLOAT32)
-    digests = {name: captures.digest(SHIPPED_PAIR / name / "model.safetensors") for name in ("draft", "target")}
+    digests = {name: file_digest(SHIPPED_PAIR / name / "model.safetensors") for name in ("draft", "target")}
     assert committed["manifest"]["models"] == digests
 
 

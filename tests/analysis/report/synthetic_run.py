@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import otm
-from analysis.decode.decoding import prompt_name
+from analysis.decode.results import prompt_name
 
 V = 12
 HOSTILE = (

@@ -23,23 +23,27 @@ from typer.testing import CliRunner
 import otm
 from analysis import __main__ as command
 from analysis.commands.report import report
-from analysis.decode.decoding import efficiency, read_results
-from analysis.decode.levels import levels_of, most_tokens
+from analysis.decode.decoder_text import levels_of, most_tokens
+from analysis.decode.efficiency import efficiency
+from analysis.decode.results import read_results
 from analysis.errors import AnalysisError
 from analysis.report import aggregate as aggregation
 from analysis.report import reading, words
+from analysis.report import survey as surveying
 from analysis.report.aggregate import Aggregates, aggregate
 from analysis.report.cost import Costs, drafted_tokens, speed_up, tokens_per_call
 from analysis.report.decoded import read_decode
+from analysis.report.findings import choices, verdict
 from analysis.report.markdown import escaped
 from analysis.report.markdown import render as render_markdown
 from analysis.report.page import embedded_json, render
 from analysis.report.reading import Run, open_run
 from analysis.report.summary import LAWS, payload, schemes_of
-from analysis.report.view import choices, verdict, view
+from analysis.report.view import view
 from analysis.report.write import write_report
+from analysis.run import manifest as manifests
 from analysis.run.manifest import manifest_of
-from analysis.run.measure import NOTES
+from analysis.run.settings import NOTES
 from analysis.statistics import ClusterSums, Tally, clustered_means
 from tests.analysis.report.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, write_run
 
@@ -282,10 +286,10 @@ def test_sharing_clusters_changes_no_mean(plain: Measured, monkeypatch: pytest.M
     ("module", "limit", "value", "message"),
     [
         (aggregation, "_MOST_BYTES", 1 << 18, r"must fit into 0\.25 MiB"),
-        (aggregation, "_MOST_SETTINGS", 3, "at most 3 sampling settings"),
-        (aggregation, "_MOST_PROMPTS", 5, "numbered below 5"),
+        (surveying, "_MOST_SETTINGS", 3, "at most 3 sampling settings"),
+        (surveying, "_MOST_PROMPTS", 5, "numbered below 5"),
         (reading, "_MOST_ROW_GROUP_BYTES", 1 << 10, "row group"),
-        (reading, "_MOST_MANIFEST_BYTES", 100, "bytes, more than 100"),
+        (manifests, "_MOST_BYTES", 100, "bytes, more than 100"),
         (reading, "_MOST_COLUMNS", 3, "columns"),
     ],
 )

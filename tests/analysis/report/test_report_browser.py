@@ -17,8 +17,10 @@ import pytest
 
 from analysis.report.aggregate import aggregate
 from analysis.report.cost import Costs, speed_up
+from analysis.report.findings import choices, verdict
 from analysis.report.reading import open_run
-from analysis.report.view import choices, ends, verdict, view
+from analysis.report.text import ends
+from analysis.report.view import view
 from analysis.report.write import write_report
 from tests.analysis.report.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, write_run
 

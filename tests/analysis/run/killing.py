@@ -26,9 +26,10 @@ import analysis.trace.traces  # noqa: F401
 import otm
 import otm.partial
 from analysis.models.prompts import open_prompts
+from analysis.models.source import PairSource
 from analysis.provenance import environment, origin
-from analysis.run.measure import Models, Settings
 from analysis.run.runs import measure_prompts, measure_trace_file
+from analysis.run.settings import Settings
 
 TRACE = Settings(positions="trace", k=(1, 2), shard_prompts=8)
 MODELS = Settings(k=(1, 2, 4), shard_prompts=1, max_tokens=24)
@@ -83,7 +84,7 @@ def main() -> None:
     def measure(run: Path) -> Callable[[], object]:
         if kind == "trace":
             return lambda: measure_trace_file(run, trace=Path(source), settings=TRACE)
-        return lambda: measure_prompts(run, source=open_prompts(Path(source)), models=Models(device="cpu"), settings=MODELS)
+        return lambda: measure_prompts(run, source=open_prompts(Path(source)), models=PairSource(device="cpu"), settings=MODELS)
 
     if kind == "models":
         import analysis.run.positions  # noqa: F401

@@ -26,17 +26,20 @@ from analysis.errors import AnalysisError
 from analysis.models.pair import SHIPPED_PAIR
 from analysis.models.processing import Setting, settings_of
 from analysis.models.prompts import DataSet, Digest, JsonLines, ParquetFile, TextFile, open_prompts, prompts
+from analysis.models.source import PairSource, loaded
 from analysis.report.aggregate import aggregate
 from analysis.report.reading import open_run
 from analysis.run import positions, runs
+from analysis.run.columns import table_of_logits
 from analysis.run.manifest import manifest_of
-from analysis.run.measure import OF_MODELS, Models, Settings, ShardTask, loaded, measure_shard, table_of_logits
+from analysis.run.measure import ShardTask, measure_shard
 from analysis.run.scheduling import Workers
+from analysis.run.settings import OF_MODELS, Settings
 from otm.table.table import DESCRIPTIONS
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 
 KILLING = Path(__file__).with_name("killing.py")
-CPU = Models(device="cpu")
+CPU = PairSource(device="cpu")
 PLAIN = Setting(1.0, 1.0, 1.0)
 SMALL = Settings(k=(1, 2, 4), temperatures=(0.7, 1.0), top_ps=(0.9, 1.0), shard_prompts=2, max_tokens=24, new_tokens=6)
 TEXTS = [
@@ -176,7 +179,7 @@ def test_the_documented_way_to_read_results_gives_the_reports_numbers(finished: 
 def test_sampled_paths(kind: str) -> None:
     """A path is reproduced by its seed, differs between settings, and its contexts follow the prompt."""
     pair = loaded(CPU)
-    path = positions.Path(kind, settings_of([0.7, 1.0], [1.0]), 24, 12, 2, seed=3)
+    path = positions.WindowPlan(kind, settings_of([0.7, 1.0], [1.0]), 24, 12, 2, seed=3)
     first, second = (list(positions.windows(pair, 5, TEXTS[0], path)) for _ in range(2))
     assert first == second
     assert [window.settings for window in first] == [(Setting(0.7, 1.0, 0.7),), (PLAIN,)]
@@ -448,9 +451,9 @@ def test_models_that_are_no_folders_are_told(tmp_path: Path) -> None:
         (str(bare), "has no tokenizer.json; pass a folder in Hugging Face format."),
     ):
         with pytest.raises(AnalysisError, match=re.escape(message)):
-            loaded(Models(draft=name, device="cpu"))
+            loaded(PairSource(draft=name, device="cpu"))
     with pytest.raises(AnalysisError, match="The target model /nonexistent does not exist"):
-        loaded(Models(target="/nonexistent", device="cpu"))
+        loaded(PairSource(target="/nonexistent", device="cpu"))
 
 
 def test_a_trace_goes_without_what_was_chosen_when_it_was_recorded(
@@ -531,7 +534,7 @@ def test_processes_are_started_for_what_is_wanted_after_compiling_once(
         return original(dataclasses.replace(place, count=1), *arguments)
 
     monkeypatch.setattr(runs, "run_each", noted)
-    monkeypatch.setattr(runs.work, "compile_table", lambda: events.append("compiled"))
+    monkeypatch.setattr(runs, "compile_table", lambda: events.append("compiled"))
     settings = Settings(k=(1,), shard_prompts=1, max_tokens=4)
     for name, share, count in (("one", range(2, 3), 1), ("two", range(2, 9), 2)):
         done = runs.measure_prompts(
@@ -645,7 +648,7 @@ def test_padding_rows_of_one_model_are_cut_and_noted(prompt_file: Path, tmp_path
     config = json.loads((copied / "config.json").read_text(encoding="utf-8"))
     (copied / "config.json").write_text(json.dumps(config | {"vocab_size": 4160}), encoding="utf-8")
     settings = Settings(k=(1,), shard_prompts=4, max_tokens=8)
-    models = Models(draft=str(copied), device="cpu")
+    models = PairSource(draft=str(copied), device="cpu")
     runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=models, settings=settings)
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert "4096..4159" in manifest["provenance"]["notes"][0]
@@ -656,7 +659,7 @@ def test_half_precision_models_and_a_device_map(prompt_file: Path) -> None:
     pytest.importorskip("accelerate")
     from analysis.run.measure import ShardTask
 
-    task = ShardTask(0, Models(dtype="bfloat16", device_map="cpu"), Settings(k=(1,), max_tokens=8), ((0, TEXTS[0]),))
+    task = ShardTask(0, PairSource(dtype="bfloat16", device_map="cpu"), Settings(k=(1,), max_tokens=8), ((0, TEXTS[0]),))
     result = measure_shard(task)
     assert result.contexts == result.rows > 0
     assert loaded(task.models).target.dtype == torch.bfloat16

@@ -7,9 +7,10 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.models.prompts import open_prompts
-from analysis.run.measure import Models, Settings
+from analysis.models.source import PairSource
 from analysis.run.merge import merge
 from analysis.run.runs import measure_prompts, measure_trace_file
+from analysis.run.settings import Settings
 from analysis.run.shards import encode_shard, read_shard, shard_path
 from analysis.trace.traces import open_trace
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
@@ -124,7 +125,7 @@ def test_merged_logits_are_a_trace(tmp_path: Path) -> None:
     parts = [tmp_path / "left", tmp_path / "right"]
     for number, part in enumerate(parts):
         share = range(number, number + 1)
-        measure_prompts(part, source=open_prompts(prompts), models=Models(device="cpu"), settings=settings, share=share)
+        measure_prompts(part, source=open_prompts(prompts), models=PairSource(device="cpu"), settings=settings, share=share)
     with pytest.raises(AnalysisError, match="once all its shards are there"):
         open_trace(parts[0])
     merge(parts[:1], tmp_path / "merged")

@@ -107,34 +107,6 @@ def test_dask_cluster_of_processes_gives_the_same_and_survives_a_killed_worker(t
         assert local.read_bytes() == remote.read_bytes()
 
 
-def test_a_sweep_is_the_same_on_every_executor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Estimates hold the exact values and do not depend on where or in which order pieces ran.
-
-    Two intervals at confidence 1 − 1e-9 both miss with probability 2e-9 at most.
-    """
-    import numpy as np
-
-    import otm
-    from analysis.papers import sweeps
-
-    monkeypatch.setattr(sweeps, "PIECE", 500)
-    rng = np.random.default_rng(0)
-    draft, target = (otm.examples.dirichlet(20, rng=rng) for _ in range(2))
-    problem = otm.Problem(draft=draft, target=target, law=otm.IID(2))
-    cases = [sweeps.Case(verifier, problem) for verifier in (otm.KSeq(), otm.RecursiveRejection())]
-    here = sweeps.sweep(cases, samples=2_300, seed=7, confidence=1 - 1e-9)
-    reversed_order = sweeps._pieces(cases, 2_300, 7, "membership")
-    counts = [0, 0]
-    for piece in reversed(list(reversed_order)):
-        number, count = sweeps._count(piece)
-        counts[number] += count
-    assert [estimate.mean for estimate in here] == [count / 2_300 for count in counts]
-    for case, estimate in zip(cases, here, strict=True):
-        assert estimate.low <= otm.acceptance(case.verifier, problem) <= estimate.high
-    monkeypatch.setattr(sweeps, "PIECE", 100_000)
-    assert sweeps.sweep(cases, samples=2_300, seed=8)[0].mean != here[0].mean
-
-
 def test_no_more_processes_than_pieces_of_work() -> None:
     assert [Workers(4).for_pieces(pieces).count for pieces in (0, 1, 3, 9)] == [1, 1, 3, 4]
     with Workers(4).for_pieces(1).open() as executor:

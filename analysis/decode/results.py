@@ -1,0 +1,213 @@
+"""The results file of a decode run, which survives being killed.
+
+It is JSON lines: a header that says what determines a result, then one record per (decoder, prompt, seed). A record is appended and
+flushed to the disk when its text is complete, so a killed run loses the open text only; the next one cuts a torn last line off and
+goes on. A file can be extended by prompts, seeds and decoders.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import AnalysisError
+
+FORMAT = "otm-decode"
+VERSION = 1
+_MAX_LINE = 1 << 24
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What determines one record: the decoder, the prompt (by `prompt_name`) and the seed."""
+
+    decoder: str
+    prompt: str
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TextRecord:
+    """One decoded text.
+
+    Attributes:
+        task: what determined it.
+        tokens: the decoded tokens.
+        lengths: decoded tokens of each step, that is of each serial call of the target.
+        accepted: accepted drafts of each step.
+        vertices: the deepest drafted vertex that agreed with the output in each step, 0 where none did.
+        drafted: number of drafted tokens per step.
+        ended: whether the text ended with the end-of-sequence token.
+        seconds: wall time, drafting and verification included.
+    """
+
+    task: Task
+    tokens: tuple[int, ...]
+    lengths: tuple[int, ...]
+    accepted: tuple[int, ...]
+    vertices: tuple[int, ...]
+    drafted: int
+    ended: bool
+    seconds: float
+
+    @property
+    def num_calls(self) -> int:
+        """Serial calls of the target."""
+        return len(self.lengths)
+
+
+class ResultsFile:
+    """The results of one setting, open for appending.
+
+    Args:
+        path: the file; made if it does not exist.
+        settings: what determines the value of a record; must equal those of an existing file.
+        provenance: where the run comes from; recorded when the file is made.
+
+    Raises:
+        AnalysisError: if the file holds results of other settings, is no results file, or cannot be written.
+    """
+
+    def __init__(self, path: Path, *, settings: dict[str, Any], provenance: dict[str, Any]) -> None:
+        self.path = path
+        self.done: set[Task] = set()
+        wanted = json.loads(json.dumps(settings))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and path.stat().st_size:
+                self._resume(wanted)
+            else:
+                header = {"format": FORMAT, "version": VERSION, "settings": wanted, "provenance": provenance}
+                self._write(json.dumps(header))
+        except OSError as error:
+            raise AnalysisError(f"Results must go to a file that can be written; {path}: {error}. Choose another.") from error
+
+    def append(self, record: TextRecord) -> None:
+        """Append a record and flush it to the disk.
+
+        Raises:
+            AnalysisError: if the disk is full or the file cannot be written; earlier records stay.
+        """
+        try:
+            self._write(json.dumps(dataclasses.asdict(record.task) | _fields(record)))
+        except OSError as error:
+            raise AnalysisError(
+                f"A record could not be written to {self.path}: {error}. Earlier records are safe; make room and run again."
+            ) from error
+        self.done.add(record.task)
+
+    def _resume(self, wanted: dict[str, Any]) -> None:
+        whole = _cut_torn_line(self.path)
+        if whole == 0:
+            raise AnalysisError(f"{self.path} is not a results file. Choose another name.")
+        header, records = read_results(self.path)
+        found = header["settings"]
+        if found != wanted:
+            names = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+            raise AnalysisError(
+                f"A file holds results of one setting; {self.path} has "
+                + "; ".join(f"{name} = {found.get(name)!r} where {wanted.get(name)!r} is asked for" for name in names)
+                + ". Choose another file."
+            )
+        self.done = {record.task for record in records}
+
+    def _write(self, line: str) -> None:
+        data = (line + "\n").encode()
+        with self.path.open("ab") as file:
+            file.write(data)  # one write of one line: a kill leaves at most one torn line, the last
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_results(path: Path) -> tuple[dict[str, Any], list[TextRecord]]:
+    """Read a results file: its header and its records; a torn last line is left out.
+
+    Raises:
+        AnalysisError: if the file is not one.
+    """
+    header, lines = open_results(path)
+    records = []
+    for number, row in lines:
+        try:
+            task = Task(str(row["decoder"]), str(row["prompt"]), int(row["seed"]))
+            numbers = {key: tuple(map(int, row[key])) for key in ("tokens", "lengths", "accepted", "vertices")}
+            records.append(
+                TextRecord(
+                    task, **numbers, drafted=int(row["drafted"]), ended=bool(row["ended"]), seconds=float(row["seconds"])
+                )
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise bad_line(path, number, f"{type(error).__name__}: {error}") from error
+    return header, records
+
+
+def open_results(path: Path) -> tuple[dict[str, Any], Iterator[tuple[int, Any]]]:
+    """Return a results file's header and its further lines, numbered and parsed one at a time; a torn last line is left out.
+
+    Raises:
+        AnalysisError: if the file is missing or begins otherwise; while reading, at the first line that is no JSON or too long.
+    """
+    if not path.is_file():
+        raise AnalysisError(f"--decode must name a results file of `decode`; {str(path)!r} is none. Check it.")
+    lines = _lines(path)
+    header = next(lines, (1, None))[1]
+    if not isinstance(header, dict) or header.get("format") != FORMAT or header.get("version") != VERSION:
+        raise bad_line(path, 1, f"it is no header of format {FORMAT}, version {VERSION}")
+    return header, lines
+
+
+def bad_line(path: Path, number: int, why: str) -> AnalysisError:
+    """Return the error that names a line of a file which is not a results file."""
+    return AnalysisError(
+        f"{path.name} is not a results file of `decode`; line {number} does not belong there: {why}. "
+        "Decode again, or pass another file."
+    )
+
+
+def _fields(record: TextRecord) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record) if field.name != "task"}
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+    with path.open("rb") as file:
+        for number in itertools.count(1):
+            line = file.readline(_MAX_LINE + 1)
+            if len(line) > _MAX_LINE:
+                raise bad_line(path, number, f"it is longer than {_MAX_LINE} bytes")
+            if not line.endswith(b"\n"):
+                return  # the end, or torn by a kill
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise bad_line(path, number, str(error)) from error
+
+
+def _cut_torn_line(path: Path) -> int:
+    """Cut what follows the last line break off and return how many bytes remain."""
+    size = path.stat().st_size
+    with path.open("rb+") as file:
+        position = size
+        while position > 0:
+            start = max(0, position - 65_536)
+            file.seek(start)
+            place = file.read(position - start).rfind(b"\n")
+            if place >= 0:
+                file.truncate(start + place + 1)
+                return start + place + 1
+            position = start
+    return 0
+
+
+def prompt_name(tokens: Sequence[int]) -> str:
+    """Return a prompt's name: the first 16 hexadecimal digits of the SHA-256 of its tokens.
+
+    >>> prompt_name([1, 2])
+    '3a316d6d3226f84c'
+    """
+    return hashlib.sha256(json.dumps([int(token) for token in tokens]).encode()).hexdigest()[:16]

@@ -1,0 +1,61 @@
+"""Which pair of models a measurement is of, and the pair itself, loaded once per process. Torch is imported on loading."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from ..errors import AnalysisError
+from ..provenance import environment, weights_digest
+
+
+@dataclasses.dataclass(frozen=True)
+class PairSource:
+    """Which models, and how they are loaded."""
+
+    draft: str | None = None
+    target: str | None = None
+    device: str = "auto"
+    device_map: str | None = None
+    dtype: str = "float32"
+    trust_remote_code: bool = False
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The models' names, as a reader of the results should see them."""
+        return self.draft or "analysis/pair/draft", self.target or "analysis/pair/target"
+
+
+@functools.lru_cache(maxsize=1)
+def loaded(source: PairSource) -> Any:
+    """Return the pair, loaded once per process."""
+    import torch
+
+    from .pair import load_pair
+
+    kinds = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+    if source.dtype not in kinds:
+        raise AnalysisError(f"The weights' dtype must be one of {', '.join(kinds)}; got {source.dtype!r}. Choose one.")
+    return load_pair(
+        draft=source.draft,
+        target=source.target,
+        device=source.device,
+        device_map=source.device_map,
+        dtype=kinds[source.dtype],
+        trust_remote_code=source.trust_remote_code,
+    )
+
+
+def describe_source(source: PairSource) -> dict[str, Any]:
+    """Load the pair where this runs and return what its measurements depend on."""
+    pair = loaded(source)
+    sides = (("draft", pair.draft), ("target", pair.target))
+    return environment() | {
+        "device": pair.device_name,
+        "device_map": source.device_map,
+        "num_tokens": pair.num_tokens,
+        "notes": list(pair.notes),
+        "weights": {name: weights_digest(str(model.config._name_or_path)) for name, model in sides},
+        "model_revisions": {name: getattr(model.config, "_commit_hash", None) for name, model in sides},
+    }

@@ -1,0 +1,86 @@
+"""What a run measures: everything that its values depend on besides models, prompts and software."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import otm
+from otm.table import table_columns
+
+from ..errors import AnalysisError
+from ..models.processing import Setting, settings_of
+from .manifest import meaningful
+
+NOTES = {
+    "text": "along the given text: every context of it, whatever the models would have written",
+    "target": "along continuations sampled from the target at each row's own temperature and top-p",
+    "draft": "along continuations sampled from the draft model at each row's own temperature and top-p",
+    "on-policy": "at the contexts where a verifier compares the models while single-draft speculative decoding runs at each row's "
+    "own temperature and top-p; the token after a fully accepted block is not drafted, so it is not compared",
+    "trace": "at the positions of a recorded trace",
+}
+"""One sentence per kind, for whoever reads the results."""
+
+OF_MODELS = tuple(kind for kind in NOTES if kind != "trace")
+"""The positions that models can be compared at; those of a trace are its own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What is measured: everything that the values depend on besides models, prompts and software."""
+
+    k: tuple[int, ...] = (1, 2, 4, 8)
+    temperatures: tuple[float, ...] = (1.0,)
+    draft_temperatures: tuple[float, ...] = ()  # the target's, if empty
+    top_ps: tuple[float, ...] = (1.0,)
+    positions: str = "text"
+    seed: int = 0
+    max_tokens: int = 512
+    new_tokens: int = 64
+    block: int = 4
+    shard_prompts: int = 16
+    batch_elements: int = 1 << 25
+    precision: str = "float64"
+    threads: int = 1
+    save_logits: int = 0
+
+    @property
+    def pairs(self) -> tuple[Setting, ...]:
+        """Every combination of temperature, top-p and draft temperature."""
+        return tuple(settings_of(self.temperatures, self.top_ps, self.draft_temperatures))
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What a run says of its settings: with a trace only those that mean something for it."""
+        return meaningful(dataclasses.asdict(self))
+
+
+def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
+    """Return the settings, or raise `AnalysisError` or a parameter error of `otm` on the first that makes no sense.
+
+    Args:
+        settings: what is to be measured.
+        positions: the kinds of positions to choose from.
+    """
+    table_columns(settings.k)
+    for name in ("seed", "max_tokens", "new_tokens", "block", "shard_prompts", "batch_elements", "threads", "save_logits"):
+        least = 0 if name in ("seed", "save_logits") else 1
+        otm.pmf.check_count(getattr(settings, name), name=name, minimum=least)
+    for temperature in (*settings.temperatures, *settings.draft_temperatures):
+        if not temperature >= 0.0:  # NaN is not
+            raise AnalysisError(f"A temperature must be a number ≥ 0; got {temperature!r}. 0 stands for the likeliest token.")
+    for top_p in settings.top_ps:
+        otm.pmf.check_real(top_p, name="top_p", low=0.0, high=1.0, open_low=True)
+    choices = {"positions": positions, "precision": ("float32", "float64")}
+    for name, allowed in choices.items():
+        if getattr(settings, name) not in allowed:
+            raise AnalysisError(f"{name} must be one of {', '.join(allowed)}; got {getattr(settings, name)!r}. Choose one.")
+    if settings.save_logits and settings.positions != "text" and len(settings.pairs) > 1:
+        raise AnalysisError(
+            f"Logits along sampled paths are saved for one setting: a trace does not say which path a context is on; "
+            f"got {len(settings.pairs)} combinations of temperature and top-p. Measure each into a run of its own, or the "
+            "positions of the text."
+        )
+    return settings
