@@ -16,7 +16,7 @@ do is a functional of H:
     lenience l                 H(l)/l
     what is partly known       the same of the highest and of the lowest curve that it permits                       `otm.partial`
 
-A value H(t) is one pass over the tokens and needs no order (`overlap`). Roots and minima along the curve need the tokens in the
+A value H(t) is one pass over the tokens and needs no order (`overlap_at`). Roots and minima along the curve need the tokens in the
 order of q/p: `OverlapCurve` sorts once and answers all of them.
 
 **The order.** This is the one place where tokens are ordered by q/p, always in *descending* order, so that running sums start
@@ -36,13 +36,13 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, gather, namespace, quiet, reserve, running_sum, total
 
-__all__ = ["OverlapCurve", "Piece", "overlap"]
+__all__ = ["OverlapCurve", "Piece", "overlap_at"]
 
 _INFINITY = np.int64(0x7FF0 << 48)  # the bits of ∞, the largest of all non-negative floats read as integers
 _FANOUT = 16
 
 
-def overlap(draft: Array, target: Array, level: Array | float = 1.0) -> Array:
+def overlap_at(draft: Array, target: Array, level: Array | float = 1.0) -> Array:
     """Return H(t) = Σ min(q, t p) at one level of each row, without an order.
 
     Args:
@@ -55,7 +55,7 @@ def overlap(draft: Array, target: Array, level: Array | float = 1.0) -> Array:
     Cost: one pass. Accuracy: that of a sum of non-negative terms, O(log V) units in the last place.
     Reference: docs/theory.md, "The overlap curve".
 
-    >>> float(overlap(np.array([0.75, 0.25]), np.array([0.5, 0.5]), 2.0))  # min(.5, 1.5) + min(.5, .5)
+    >>> float(overlap_at(np.array([0.75, 0.25]), np.array([0.5, 0.5]), 2.0))  # min(.5, 1.5) + min(.5, .5)
     1.0
     """
     xp = namespace(draft, target)

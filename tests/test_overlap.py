@@ -13,7 +13,7 @@ from scipy.integrate import quad
 
 import otm
 from otm.drafts.iid_cut import iid_worst_set
-from otm.overlap import OverlapCurve, ascending, descending, overlap, ratios
+from otm.overlap import OverlapCurve, ascending, descending, overlap_at, ratios
 from otm.verifiers.optimal.scores import scores_of_tokens
 from tests import exact, strategies
 from tests.conftest import Backend
@@ -33,7 +33,7 @@ def test_both_ways_to_a_value_are_the_sum(pair: tuple[np.ndarray, np.ndarray], l
     for level in [*LEVELS, *levels, *ratios(p, q)[np.isfinite(ratios(p, q))].tolist()]:
         wanted = exactly(p, q, level)
         # t p and the sums err relatively, by a unit for each token.
-        assert abs(float(overlap(p, q, level)) - wanted) <= 2.0**-50 * (1 + wanted), level
+        assert abs(float(overlap_at(p, q, level)) - wanted) <= 2.0**-50 * (1 + wanted), level
         assert abs(float(curve.at(np.asarray(level))) - wanted) <= 2.0**-50 * (1 + wanted), level
 
 
@@ -82,7 +82,7 @@ def test_every_array_kind_gives_the_same_curve(backend: Backend) -> None:
         backend.numpy(found), np.minimum(level[..., None] * p, q).sum(axis=-1), atol=10 * backend.tolerance
     )
     np.testing.assert_allclose(
-        backend.numpy(overlap(backend.array(p), backend.array(q), backend.array(level))),
+        backend.numpy(overlap_at(backend.array(p), backend.array(q), backend.array(level))),
         backend.numpy(found),
         atol=10 * backend.tolerance,
     )
@@ -107,12 +107,12 @@ def test_a_piece_is_the_curve_where_a_condition_ends(pair: tuple[np.ndarray, np.
 def test_the_curve_is_concave_and_between_its_limits(pair: tuple[np.ndarray, np.ndarray]) -> None:
     p, q = pair
     grid = np.linspace(0, 8, 41)
-    heights = np.asarray([overlap(p, q, float(level)) for level in grid])
+    heights = np.asarray([overlap_at(p, q, float(level)) for level in grid])
     assert (np.diff(heights) >= -rounding(6, 1)).all()
     assert (np.diff(heights, 2) <= rounding(6, 1)).all()
     assert (heights <= np.minimum(grid, 1) + rounding(6, 1)).all()
     assert heights[0] == 0.0
-    assert float(overlap(p, q, 1e300)) <= q[p > 0].sum() + rounding(6, 1)
+    assert float(overlap_at(p, q, 1e300)) <= q[p > 0].sum() + rounding(6, 1)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -123,13 +123,13 @@ def test_divergences_are_integrals_of_the_curve(seed: int) -> None:
 
     def integral(weight: float) -> float:
         def height(t: float) -> float:
-            return (min(1.0, t) - float(overlap(p, q, t))) * t**-weight
+            return (min(1.0, t) - float(overlap_at(p, q, t))) * t**-weight
 
         return sum(quad(height, low, high, epsabs=1e-13, limit=200)[0] for low, high in itertools.pairwise(edges) if high > low)
 
     assert integral(1) == pytest.approx(otm.divergences.kl_divergence(draft=p, target=q), abs=1e-9)
     assert integral(2) == pytest.approx(otm.divergences.kl_divergence(draft=q, target=p), abs=1e-9)
-    assert 1 - float(overlap(p, q)) == pytest.approx(otm.divergences.total_variation(draft=p, target=q), abs=1e-15)
+    assert 1 - float(overlap_at(p, q)) == pytest.approx(otm.divergences.total_variation(draft=p, target=q), abs=1e-15)
 
 
 @given(strategies.iid_problems(max_tokens=6, max_k=5))
@@ -141,7 +141,7 @@ def test_the_optimum_is_the_least_of_the_conjugate(problem: otm.Problem) -> None
     # On each piece the bracket's slope vanishes at λ = k P(ratios below)^{k−1}: those places and the ratios are all candidates.
     order = ascending(p, q)
     places = np.concatenate([[0.0, k], k * np.minimum(np.cumsum(p[order]), 1.0) ** (k - 1), np.minimum(ratios(p, q), k)])
-    least = min(float(overlap(p, q, float(t))) - t + (k - 1) * (t / k) ** (k / (k - 1)) for t in places)
+    least = min(float(overlap_at(p, q, float(t))) - t + (k - 1) * (t / k) ** (k / (k - 1)) for t in places)
     assert otm.optimal_acceptance(problem) == pytest.approx(min(1.0, 1 + least), abs=rounding(6, k))
 
 
@@ -155,7 +155,7 @@ def test_there_are_pairs_with_a_local_minimum_on_every_piece() -> None:
     for j in range(4):
         place = k * inside[j]
         assert ratio[j] < place < ratio[j + 1]
-        bracket = [float(overlap(p, q, t)) - t + (t / k) ** 2 for t in (place - 0.01, place, place + 0.01)]
+        bracket = [float(overlap_at(p, q, t)) - t + (t / k) ** 2 for t in (place - 0.01, place, place + 0.01)]
         assert bracket[1] < bracket[0]
         assert bracket[1] < bracket[2]
     problem = otm.Problem(draft=p, target=q, law=otm.IID(k))

@@ -28,7 +28,7 @@ from otm.audit.evidence import ConfidenceInterval, deviation, log_mean
 from otm.audit.markdown import table
 from otm.audit.records import LogRecord, read_log
 from otm.audit.verdicts import Audit, Verdict
-from otm.drafts import IID, Law, WithoutReplacement, has_one_drafter
+from otm.drafts import IID, Law, WithoutReplacement
 from otm.errors import InvalidParameter
 from otm.pmf import check_real
 from otm.problem import Problem
@@ -122,7 +122,7 @@ def log(
         raise InvalidParameter(
             f"law must be a draft law such as otm.IID(4), or None; got {law!r}. Choose one of otm.drafts.LAWS."
         )
-    if law is not None and not has_one_drafter(law):
+    if law is not None and not law.one_drafter:
         raise InvalidParameter(f"A record holds one draft distribution; {law!r} has one for each draft. Leave law out.")
     state = _State(law)
     best, alarm_at = 0.0, None

@@ -1,6 +1,6 @@
 """Draft laws, one per file, and their registry."""
 
-from otm.drafts.base import Law, has_one_drafter
+from otm.drafts.base import Law
 from otm.drafts.greedy import Greedy
 from otm.drafts.iid import IID
 from otm.drafts.product import Product
@@ -22,5 +22,4 @@ __all__ = [
     "Product",
     "TopK",
     "WithoutReplacement",
-    "has_one_drafter",
 ]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from otm._arrays import Array
 from otm.errors import TooLarge
 from otm.pmf import check_count
+from otm.scheme import Scheme
 
 PAD = -1
 """Marks "no draft" in a row of drafts, when fewer than k tokens can be drafted."""
@@ -27,7 +28,7 @@ MAX_SEQUENCES = 4_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Law(abc.ABC):
+class Law(Scheme):
     """How k drafts are drawn; hashable and free of arrays, which stay in `Problem.draft`.
 
     Attributes:
@@ -126,11 +127,6 @@ class SetTable:
         known, asked = _row_keys(self.tokens, base), _row_keys(_distinct(drafts), base)
         place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
         return np.where(known[place] == asked, place, -1)
-
-
-def has_one_drafter(law: Law) -> bool:
-    """Return whether all drafts come from one distribution `(V,)`, not each from a distribution of its own."""
-    return law.one_drafter
 
 
 def all_sequences(num_tokens: int, k: int) -> NDArray[np.int64]:

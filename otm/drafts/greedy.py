@@ -41,6 +41,8 @@ class Greedy(DistinctDrafts):
     0.8
     """
 
+    title = "greedy"
+
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
         """Evaluate the closed form for each k from one sort."""
         check_enough_tokens(max(ks), int(draft.shape[-1]))

@@ -34,6 +34,7 @@ class IID(Law):
     0.49
     """
 
+    title = "i.i.d."
     one_drafter = True
     distinct = False
 

@@ -41,6 +41,7 @@ class Product(Law):
     0.5331
     """
 
+    title = "different drafters"
     one_drafter = False
     distinct = False
 

@@ -35,6 +35,8 @@ class TopK(DistinctDrafts):
     0.5
     """
 
+    title = "top k"
+
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
         """Return Q(top) for each k from one sort."""
         check_enough_tokens(max(ks), int(draft.shape[-1]))

@@ -37,6 +37,8 @@ class WithoutReplacement(DistinctDrafts):
     0.325
     """
 
+    title = "without replacement"
+
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
         """Return the prefix cut for each k from one pass over the tokens (`otm.drafts.successive_cut`)."""
         return successive_values(draft, target, ks)

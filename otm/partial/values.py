@@ -15,7 +15,7 @@ from otm._arrays import quiet
 from otm.drafts.iid import IID
 from otm.drafts.iid_cut import iid_values
 from otm.errors import InvalidParameter, Unsupported
-from otm.overlap import overlap
+from otm.overlap import overlap_at
 from otm.partial.completion import Completion
 from otm.partial.interval import Interval
 from otm.partial.known import Floats, Mask
@@ -192,7 +192,7 @@ def _rows(completion: Completion) -> tuple[Floats, Floats]:
 
 def _overlap(completion: Completion, level: Floats | float) -> Floats:
     """Evaluate H(t) of a completion at one level, or one per row, `(rows,)`."""
-    return np.asarray(overlap(*_rows(completion), level))
+    return np.asarray(overlap_at(*_rows(completion), level))
 
 
 def _slack(pair: PartialPair, ks: Sequence[int]) -> Floats:

@@ -42,6 +42,8 @@ class BlockVerification(Decoder):
     2.222222222222
     """
 
+    title = "block verification"
+
     length: int
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from otm.errors import DecodingInterrupted, InvalidParameter
 from otm.pmf import check_count
+from otm.scheme import Scheme
 from otm.sequence.models import Absorbing, Context, LanguageModel, next_distributions
 from otm.sequence.source import RaceState, Source, Uniforms
 from otm.trees.shape import TreeShape
@@ -73,7 +74,7 @@ class Step:
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoder(abc.ABC):
+class Decoder(Scheme):
     """A decoding algorithm; frozen, hashable, its parameters are its fields."""
 
     @property

@@ -37,6 +37,8 @@ class DraftSelection(VertexDecoder):
     1.847597
     """
 
+    title = "draft selection"
+
     num_drafts: int
     length: int
     verifier: Verifier = KSeq()

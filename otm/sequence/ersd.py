@@ -38,6 +38,8 @@ class Ersd(Decoder):
     1.724113
     """
 
+    title = "ERSD"
+
     tree: TreeShape
 
     def __post_init__(self) -> None:

@@ -35,6 +35,8 @@ class Gsd(VertexDecoder):
     2.0
     """
 
+    title = "GSD"
+
     tree: TreeShape
 
     def __post_init__(self) -> None:

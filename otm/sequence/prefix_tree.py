@@ -37,6 +37,8 @@ class PrefixTree(VertexDecoder):
     3.0
     """
 
+    title = "prefix tree"
+
     factors: tuple[int, ...]
     verifier: Verifier = KSeq()
 

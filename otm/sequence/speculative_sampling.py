@@ -38,6 +38,8 @@ class SpeculativeSampling(VertexDecoder):
     2.3125
     """
 
+    title = "speculative sampling"
+
     length: int
     verifier: Verifier = Maximal()
 

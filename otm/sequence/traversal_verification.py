@@ -95,6 +95,8 @@ class TraversalVerification(Decoder):
     2.222222222222
     """
 
+    title = "traversal verification"
+
     tree: TreeShape
     drafts: Law = DISTINCT
 

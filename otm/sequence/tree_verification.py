@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm.drafts.base import Law, has_one_drafter
+from otm.drafts.base import Law
 from otm.errors import Unsupported
 from otm.sequence.decoder import require_drafts
 from otm.sequence.vertex_decoder import VertexDecoder, require_verifier
@@ -38,6 +38,8 @@ class TreeVerification(VertexDecoder):
     1.9375
     """
 
+    title = "tree verification"
+
     tree: TreeShape
     drafts: Law
     verifier: Verifier
@@ -45,7 +47,7 @@ class TreeVerification(VertexDecoder):
     def __post_init__(self) -> None:
         require_drafts(self.tree)
         require_verifier(self.verifier)
-        if not has_one_drafter(self.drafts):
+        if not self.drafts.one_drafter:
             raise Unsupported(f"A tree is drafted by one model; {self.drafts!r} draws from several. Choose otm.IID(1), say.")
 
     @property

@@ -89,7 +89,7 @@ def by_likely_tokens(p: Array, q: Array, ks: Sequence[int]) -> Values:
         taken = taken + xp.where(drafted, q[rows, likeliest], xp.zeros_like(taken))
         rest[rows, likeliest] = 0.0
         if k in ks:
-            flat["naive_deterministic", k] = taken
+            flat["naive_top_k", k] = taken
     values = {key: xp.reshape(value, shape[:-1]) for key, value in flat.items()}
     if 2 in ks:
         values["spechub_greedy", 2] = values["greedy_optimal_greedy", 2]

@@ -39,7 +39,7 @@ PER_K = (
     "poisson_representation_lower_without_replacement",
     "greedy_optimal_greedy",
     "naive_greedy",
-    "naive_deterministic",
+    "naive_top_k",
 )
 # Positions are looked up by name, so that an insertion above moves them all.
 _OPTIMUM = PER_K.index("optimum_iid")
@@ -51,7 +51,7 @@ _LIST_RACE = PER_K.index("list_race_rule_iid")
 _POISSON = PER_K.index("poisson_representation_lower_without_replacement")
 _GREEDY_OPTIMAL = PER_K.index("greedy_optimal_greedy")
 _NAIVE_GREEDY = PER_K.index("naive_greedy")
-_DETERMINISTIC = PER_K.index("naive_deterministic")
+_TOP_K = PER_K.index("naive_top_k")
 
 SINGLE = ("maximal_iid", "race_iid", "minhash_iid", "minhash_rule_iid", "lenience_iid", "typical_acceptance_iid", "fuzzy_iid")
 _MAXIMAL = SINGLE.index("maximal_iid")
@@ -479,7 +479,7 @@ def _by_likely_tokens(p: Floats, q: Floats, ks: Integers, rest: Floats, per_k: F
         last = top[k - 1]
         per_k[_GREEDY_OPTIMAL, i] = taken + together
         per_k[_NAIVE_GREEDY, i] = taken + same
-        per_k[_DETERMINISTIC, i] = taken + (q[last] if p[last] > 0 else 0.0)
+        per_k[_TOP_K, i] = taken + (q[last] if p[last] > 0 else 0.0)
 
 
 @_part()

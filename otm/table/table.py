@@ -24,13 +24,28 @@ from typing import Literal
 import numpy as np
 
 from otm._arrays import Array, clip, namespace, reserve
+from otm.drafts import IID, Greedy, Law, TopK, WithoutReplacement
 from otm.drafts.successive_cut import check_enough_tokens
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 from otm.pmf import align_pair, as_pmf
 from otm.table import arrays
 from otm.verbs import check_ks
-from otm.verifiers.fuzzy import Fuzzy
-from otm.verifiers.lenience import Lenience
+from otm.verifiers import (
+    Fuzzy,
+    GreedyOptimal,
+    KSeq,
+    Lenience,
+    ListRace,
+    Maximal,
+    MinHash,
+    Naive,
+    NaiveTree,
+    Race,
+    RecursiveRejection,
+    SpecHub,
+    TypicalAcceptance,
+    Verifier,
+)
 
 ColumnDefinition = Literal["membership", "rule", "bound"]
 
@@ -40,8 +55,10 @@ class TableColumn:
     """One column: a scheme, a draft law and a number of drafts.
 
     Attributes:
-        name: `{scheme}_{law}_k{k}`.
-        scheme, law, k: the verifier's (or bound's) name, the law's, the number of drafts.
+        name: a short key, `{scheme}_{law}_k{k}`.
+        scheme: what identifies the scheme, its class and every parameter (`repr` of the verifier); "optimum", or a bound's name.
+        label: its display name (`str` of the verifier).
+        law, k: the class of the draft law, the number of drafts.
         lossless: whether the output keeps the target's law.
         optimum: the name of the column that holds the optimum of this law and k, None for bounds and lossy schemes.
         definition: "membership", "rule", or "bound" for a certified lower bound on a race.
@@ -49,6 +66,7 @@ class TableColumn:
 
     name: str
     scheme: str
+    label: str
     law: str
     k: int
     lossless: bool
@@ -93,41 +111,43 @@ _ON_HOST, _ON_DEVICE = 1 << 18, 1 << 24
 
 @dataclasses.dataclass(frozen=True)
 class _Stem:
-    """What the columns of one scheme under one law have in common; `only` is the one number of drafts that it is defined for."""
+    """What the columns of one scheme under one law have in common; `only` is the one number of drafts that it is defined for.
+
+    `scheme` is a verifier, or what a column holds besides: an optimum or a bound.
+    """
 
     name: str
-    scheme: str
-    law: str
+    scheme: Verifier | str
+    law: type[Law]
     only: int | None = None
     optimum: str | None = None
-    lossless: bool = True
     definition: ColumnDefinition = "membership"
 
 
 _STEMS = (
-    _Stem("optimum_iid", "optimum", "IID", optimum="optimum_iid"),
-    _Stem("kseq_iid", "K-SEQ", "IID", optimum="optimum_iid"),
-    _Stem("recursive_rejection_iid", "recursive rejection", "IID", optimum="optimum_iid"),
-    _Stem("naive_tree_iid", "naive tree", "IID", optimum="optimum_iid"),
-    _Stem("naive_iid", "naive", "IID", optimum="optimum_iid"),
-    _Stem("list_race_rule_iid", "list race", "IID", optimum="optimum_iid", definition="rule"),
-    _Stem("maximal_iid", "single-draft rejection", "IID", only=1, optimum="optimum_iid"),
-    _Stem("race_iid", "race", "IID", only=1, optimum="optimum_iid"),
-    _Stem("minhash_iid", "MinHash", "IID", only=1, optimum="optimum_iid"),
-    _Stem("minhash_rule_iid", "MinHash", "IID", only=1, optimum="optimum_iid", definition="rule"),
-    _Stem("greedy_optimal_greedy", "optimal for greedy drafts", "Greedy", optimum="greedy_optimal_greedy"),
-    _Stem("naive_greedy", "naive", "Greedy", optimum="greedy_optimal_greedy"),
-    _Stem("spechub_greedy", "SpecHub", "Greedy", only=2, optimum="greedy_optimal_greedy"),
-    _Stem("naive_deterministic", "naive (optimal)", "TopK", optimum="naive_deterministic"),
+    _Stem("optimum_iid", "optimum", IID, optimum="optimum_iid"),
+    _Stem("kseq_iid", KSeq(), IID, optimum="optimum_iid"),
+    _Stem("recursive_rejection_iid", RecursiveRejection(), IID, optimum="optimum_iid"),
+    _Stem("naive_tree_iid", NaiveTree(), IID, optimum="optimum_iid"),
+    _Stem("naive_iid", Naive(), IID, optimum="optimum_iid"),
+    _Stem("list_race_rule_iid", ListRace(), IID, optimum="optimum_iid", definition="rule"),
+    _Stem("maximal_iid", Maximal(), IID, only=1, optimum="optimum_iid"),
+    _Stem("race_iid", Race(), IID, only=1, optimum="optimum_iid"),
+    _Stem("minhash_iid", MinHash(), IID, only=1, optimum="optimum_iid"),
+    _Stem("minhash_rule_iid", MinHash(), IID, only=1, optimum="optimum_iid", definition="rule"),
+    _Stem("greedy_optimal_greedy", GreedyOptimal(), Greedy, optimum="greedy_optimal_greedy"),
+    _Stem("naive_greedy", Naive(), Greedy, optimum="greedy_optimal_greedy"),
+    _Stem("spechub_greedy", SpecHub(), Greedy, only=2, optimum="greedy_optimal_greedy"),
+    _Stem("naive_top_k", Naive(), TopK, optimum="naive_top_k"),
     _Stem(
         "poisson_representation_lower_without_replacement",
         "Poisson representation bound",
-        "WithoutReplacement",
+        WithoutReplacement,
         definition="bound",
     ),
-    _Stem("lenience_iid", f"lenience {Lenience().lenience:g}", "IID", only=1, lossless=False),
-    _Stem("typical_acceptance_iid", "typical acceptance", "IID", only=1, lossless=False),
-    _Stem("fuzzy_iid", f"fuzzy {Fuzzy().threshold:g}", "IID", only=1, lossless=False),
+    _Stem("lenience_iid", Lenience(), IID, only=1),
+    _Stem("typical_acceptance_iid", TypicalAcceptance(), IID, only=1),
+    _Stem("fuzzy_iid", Fuzzy(), IID, only=1),
 )
 
 DESCRIPTIONS = ("draft_entropy", "target_entropy", "tv", "kl_target_draft", "kl_draft_target")
@@ -155,10 +175,11 @@ def table_columns(k: Iterable[int]) -> tuple[TableColumn, ...]:
     return tuple(
         TableColumn(
             name=f"{stem.name}_k{count}",
-            scheme=stem.scheme,
-            law=stem.law,
+            scheme=repr(stem.scheme) if isinstance(stem.scheme, Verifier) else stem.scheme,
+            label=str(stem.scheme),
+            law=stem.law.__name__,
             k=count,
-            lossless=stem.lossless,
+            lossless=stem.scheme.lossless if isinstance(stem.scheme, Verifier) else True,
             optimum=stem.optimum and f"{stem.optimum}_k{count}",
             definition=stem.definition,
         )

@@ -21,12 +21,13 @@ from otm.drafts.base import Law, enumerate_drafts
 from otm.errors import InvalidParameter, Unsupported
 from otm.problem import Problem
 from otm.results import Coupling, Definition
+from otm.scheme import Scheme
 
 _ENTRIES_AT_ONCE = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
-class Verifier(abc.ABC):
+class Verifier(Scheme):
     """A verification scheme; frozen, hashable, its parameters are its fields.
 
     Attributes:

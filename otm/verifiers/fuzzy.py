@@ -41,6 +41,9 @@ class Fuzzy(LossyVerifier):
     [0.75, 1.0]
     """
 
+    title = "fuzzy"
+    telling = ("threshold",)
+
     threshold: float = 0.1
     divergence: Divergence = "js"
     fallback: Literal["target", "speculative"] = "target"

@@ -33,6 +33,7 @@ class GreedyOptimal(Verifier):
     (0.8, 0.8)
     """
 
+    title = "optimal for greedy drafts"
     lossless = True
     laws = (Greedy,)
 

@@ -60,6 +60,7 @@ class KSeq(CurvedVerifier):
     (0.847597, 1.390388)
     """
 
+    title = "K-SEQ"
     lossless = True
     laws = (IID,)
 

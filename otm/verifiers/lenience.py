@@ -38,6 +38,9 @@ class Lenience(LossyVerifier):
     (0.875, array([0.625, 0.375]))
     """
 
+    title = "lenience"
+    telling = ("lenience",)
+
     lenience: float = 0.5
     residual: Literal["plain", "scaled"] = "plain"
 

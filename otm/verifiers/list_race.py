@@ -64,6 +64,7 @@ class ListRace(Verifier):
     0.854167
     """
 
+    title = "list race"
     lossless = True
     laws = (IID,)
 

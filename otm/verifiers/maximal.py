@@ -6,7 +6,7 @@ import dataclasses
 
 from otm._arrays import Array, by_rows
 from otm.drafts.iid import IID
-from otm.overlap import overlap
+from otm.overlap import overlap_at
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Verifier
@@ -27,6 +27,7 @@ class Maximal(Verifier):
     0.75
     """
 
+    title = "single-draft rejection"
     lossless = True
     laws = (IID(1),)
 
@@ -37,4 +38,4 @@ class Maximal(Verifier):
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return Σ min(p, q)."""
-        return by_rows(lambda p, q: overlap(p, q)[None], problem.draft, problem.target)[0]
+        return by_rows(lambda p, q: overlap_at(p, q)[None], problem.draft, problem.target)[0]

@@ -41,6 +41,9 @@ class Mentored(LossyVerifier):
     0.759182
     """
 
+    title = "mentored decoding"
+    telling = ("kl",)
+
     kl: float = 0.1
 
     def __post_init__(self) -> None:

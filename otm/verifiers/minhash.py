@@ -45,6 +45,7 @@ class MinHash(Verifier):
     (0.6, 0.75)
     """
 
+    title = "MinHash"
     lossless = True
     laws = (IID(1),)
 

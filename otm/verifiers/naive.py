@@ -30,6 +30,7 @@ class Naive(Verifier):
     0.6875
     """
 
+    title = "naive"
     lossless = True
     laws = (Law,)
 

@@ -31,6 +31,7 @@ class NaiveTree(Verifier):
     0.8125
     """
 
+    title = "naive tree"
     lossless = True
     laws = (IID,)
 

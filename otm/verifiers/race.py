@@ -87,6 +87,7 @@ class Race(Verifier):
     [0.454717, 0.724113, 0.961116]
     """
 
+    title = "race"
     lossless = True
     laws = (IID(1), WithoutReplacement)
 

@@ -10,7 +10,7 @@ import numpy as np
 from otm._arrays import Array, by_rows, namespace, total
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.overlap import overlap
+from otm.overlap import overlap_at
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import CurvedVerifier
@@ -43,6 +43,7 @@ class RecursiveRejection(CurvedVerifier):
     0.8125
     """
 
+    title = "recursive rejection"
     lossless = True
     laws = (IID, WithoutReplacement)
 
@@ -90,4 +91,4 @@ def rejection_levels(height: Callable[[Array], Array], whole: Array, ks: Sequenc
 
 def _without_order(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     """Evaluate the curve level by level: k passes are cheaper than a sort."""
-    return rejection_levels(lambda level: overlap(draft, target, level), total(target), ks)
+    return rejection_levels(lambda level: overlap_at(draft, target, level), total(target), ks)

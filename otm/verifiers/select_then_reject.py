@@ -61,6 +61,7 @@ class SelectThenReject(Verifier):
     (0.75, 0.9375)
     """
 
+    title = "select, then reject"
     lossless = True
     laws = (Law,)
 

@@ -43,6 +43,7 @@ class SpecHub(Verifier):
     0.8
     """
 
+    title = "SpecHub"
     lossless = True
     laws = (Greedy(2),)
 

@@ -34,6 +34,7 @@ class TransportPlan(Verifier):
     0.9375
     """
 
+    title = "transport plan"
     lossless = True
     laws = (Law,)
 

@@ -32,6 +32,9 @@ class TypicalAcceptance(LossyVerifier):
     (0.4, array([0.03, 0.73, 0.24]))
     """
 
+    title = "typical acceptance"
+    telling = ("eps", "delta")
+
     eps: float = 0.09
     delta: float = 0.3
 

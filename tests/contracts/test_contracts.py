@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otm
-from otm.drafts.base import PAD, collapse, enumerate_drafts, has_one_drafter
+from otm.drafts.base import PAD, collapse, enumerate_drafts
 from otm.verifiers.base import check_drafts, enumerated_acceptance, members
 from tests import exact, instances, strategies
 from tests.tolerance import CERTIFIED_GAP, COLLECTED, rounding
@@ -305,7 +305,7 @@ class TestPairs:
                 curve = otm.acceptance_curve(verifier, problem, k=counts, by=by)
             except otm.errors.ShapeMismatch:
                 # A law of different drafters carries its k in the shape of the draft: there is no curve to ask for.
-                assert not has_one_drafter(law)
+                assert not law.one_drafter
                 continue
             rows = [
                 otm.acceptance(verifier, problem.with_law(law.with_k(k)), by=by)  # type: ignore[arg-type]

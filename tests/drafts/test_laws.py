@@ -18,7 +18,7 @@ import otm
 from otm.audit.instances import one_per_drafter, standard_problems
 from otm.audit.shrinking import small_problems
 from otm.drafts import product_cut
-from otm.drafts.base import PAD, enumerate_drafts, has_one_drafter
+from otm.drafts.base import PAD, enumerate_drafts
 from otm.drafts.product_cut import product_worst_set
 from otm.verifiers.base import check_drafts, members
 from tests import exact, instances, strategies
@@ -304,7 +304,7 @@ class TestLawsFromOutside:
     def test_which_laws_have_one_drafter(self) -> None:
         assert set(otm.drafts.LAWS) - set(otm.drafts.SINGLE_DRAFTER_LAWS) == {otm.Product}
         for make in otm.drafts.LAWS:
-            assert has_one_drafter(_outside(make)(3)) == (make is not otm.Product)
+            assert _outside(make)(3).one_drafter == (make is not otm.Product)
 
 
 def _standard(law: otm.Law) -> Iterator[otm.Problem]:

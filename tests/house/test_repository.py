@@ -16,6 +16,7 @@ import pytest
 
 import otm
 from otm import sequence
+from otm.scheme import Scheme
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,36 +45,69 @@ def test_library_imports_neither_torch_nor_applications_nor_what_is_slow_to_load
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("folder", "registry"), [("verifiers", otm.verifiers.VERIFIERS), ("drafts", otm.drafts.LAWS)])
-def test_every_module_is_registered_exported_documented_and_cited(folder: str, registry: tuple[type, ...]) -> None:
-    modules = {
-        p.stem for p in (ROOT / "otm" / folder).glob("*.py") if p.stem not in ("__init__", "base", "rules") and p.stem[0] != "_"
-    }
-    assert {cls.__module__.rsplit(".", 1)[1] for cls in registry} == modules
+REGISTRIES = [
+    pytest.param(otm.Verifier, otm.verifiers.VERIFIERS, otm, id="verifiers"),
+    pytest.param(otm.Law, otm.drafts.LAWS, otm, id="laws"),
+    pytest.param(sequence.Decoder, sequence.DECODERS, sequence, id="decoders"),
+]
+
+
+@pytest.mark.parametrize(("base", "registry", "namespace"), REGISTRIES)
+def test_every_scheme_is_registered_exported_named_documented_and_cited(
+    base: type[Scheme], registry: tuple[type[Scheme], ...], namespace: types.ModuleType
+) -> None:
+    """Whoever reads the registry or the README finds every scheme that is ready for use, one object per file."""
+    found = {cls for cls in _subclasses(base) if cls.__module__.startswith("otm.") and not inspect.isabstract(cls)}
+    assert found == set(registry)
+    assert len(registry) == len(found) == len({cls.__module__ for cls in found})
+    assert len({cls.title for cls in registry}) == len(registry)  # one display name each
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for cls in registry:
-        assert getattr(otm, cls.__name__) is cls
-        assert cls.__name__ in otm.__all__
-        assert f"`{cls.__name__}(" in readme, f"{cls.__name__} is not in the README's table"
-        assert "Reference:" in (cls.__doc__ or ""), f"{cls.__name__} cites nothing"
-
-
-def test_every_decoder_is_registered_exported_documented_and_cited() -> None:
-    """A module of `otm.sequence` that holds a decoder ready for use must be found by whoever reads the registry or the README."""
-    found = {cls for cls in _subclasses(sequence.Decoder) if cls.__module__.startswith("otm.") and not inspect.isabstract(cls)}
-    assert found == set(sequence.DECODERS)
-    assert len(sequence.DECODERS) == len(found)
-    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| decoder | drafts |")[2].partition("\n\n")[0]
-    for cls in sequence.DECODERS:
-        assert getattr(sequence, cls.__name__) is cls
-        assert cls.__name__ in sequence.__all__
-        assert f"| `{cls.__name__}(" in table, f"{cls.__name__} is not in the README's table of decoders"
+        assert getattr(namespace, cls.__name__) is cls
+        assert cls.__name__ in namespace.__all__
+        assert f"| `{cls.__name__}(" in readme, f"{cls.__name__} is not in the README's table"
         assert "Reference:" in (cls.__doc__ or ""), f"{cls.__name__} cites nothing"
         assert ">>>" in (cls.__doc__ or ""), f"{cls.__name__} has no example"
 
 
 def _subclasses(cls: type) -> set[type]:
     return {cls}.union(*(_subclasses(sub) for sub in cls.__subclasses__()))
+
+
+NAMESPACES = [
+    name
+    for name in sorted(found.name for found in pkgutil.walk_packages(otm.__path__, "otm."))
+    if not name.endswith("__main__") and "__all__" in vars(importlib.import_module(name))
+]
+
+
+@pytest.mark.parametrize("name", ["otm", *NAMESPACES])
+def test_a_namespace_holds_what_it_names_and_hides_no_module(name: str) -> None:
+    """`import otm.x.y` and the attribute otm.x.y are one thing; every name in `__all__` is there."""
+    module = importlib.import_module(name)
+    assert len(set(module.__all__)) == len(module.__all__)
+    for exported in module.__all__:
+        assert exported in vars(module), f"{name} has no {exported}"
+    for found in pkgutil.iter_modules(getattr(module, "__path__", [])):
+        if found.name != "__main__":
+            inner = importlib.import_module(f"{name}.{found.name}")
+            assert getattr(module, found.name) is inner, f"{name}.{found.name} is shadowed by another object"
+
+
+def test_one_name_means_one_thing() -> None:
+    """A name that two namespaces export is one object.
+
+    But for the verbs of `otm.partial`, which are those of `otm` on intervals, and the kind of audit that is called as its subject.
+    """
+    meant: dict[str, object] = {}
+    twice = set()
+    for name in ["otm", *NAMESPACES]:
+        module = importlib.import_module(name)
+        for exported in module.__all__:
+            thing = vars(module)[exported]
+            if meant.setdefault(exported, thing) is not thing:
+                twice.add(exported)
+    assert twice == {"acceptance", "optimal_acceptance", "gamma_star", "divergences", "sequence"}
 
 
 def _classes_of_the_library() -> list[type]:

@@ -41,7 +41,7 @@ VERIFIERS = {
     "fuzzy": otm.Fuzzy(),
 }
 LAWS = {"IID": otm.IID, "Greedy": otm.Greedy, "TopK": otm.TopK, "WithoutReplacement": otm.WithoutReplacement}
-SUFFIX = {"IID": "iid", "Greedy": "greedy", "TopK": "deterministic", "WithoutReplacement": "without_replacement"}
+SUFFIX = {"IID": "iid", "Greedy": "greedy", "TopK": "top_k", "WithoutReplacement": "without_replacement"}
 
 # Values that the table leaves out, because they take more than a few passes per k.
 TOO_EXPENSIVE = {

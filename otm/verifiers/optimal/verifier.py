@@ -55,6 +55,7 @@ class Optimal(Verifier):
     (0.9375, array([0.5625, 0.4375]))
     """
 
+    title = "optimal"
     lossless = True
     laws = (IID,)
 
