@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, integer_power, namespace, quiet
+from otm._arrays import Array, by_rows, clip, integer_power, namespace, quiet
 from otm.overlap import OverlapCurve
 
 LARGEST_MULTIPLIED_POWER = 64
@@ -51,7 +51,7 @@ def optimum_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
     xp = namespace(curve.above_draft)
     with quiet():
         gains = _worst_gains(curve.above_draft, curve.above_target, sorted(set(ks)))
-    return xp.stack([1.0 - xp.clip(gains[k], 0.0, 1.0) for k in ks], axis=0)
+    return xp.stack([1.0 - clip(gains[k], 0.0, 1.0) for k in ks], axis=0)
 
 
 def _worst_gains(outside: Array, rejected: Array, ks: Sequence[int]) -> dict[int, Array]:

@@ -210,7 +210,7 @@ def _gamma_along(curve: OverlapCurve, ks: Sequence[int]) -> tuple[Array, Array]:
     piece = curve.piece(beyond, like=k + xp.zeros_like(curve.ratio[..., 0]))
     # Where no ratio exceeds 1, p = q: γ* = 1 and every draft is accepted.
     equal = piece.num_beyond == 0
-    left = xp.clip(piece.low, 1.0, None)
+    left = clip(piece.low, 1.0, np.inf)
     right = xp.where(equal, left, xp.maximum(left, xp.minimum(piece.high, k + xp.zeros_like(left))))
     inside, outside = piece.slope, xp.where(equal, xp.ones_like(left), piece.offset)
     with quiet():
