@@ -17,7 +17,8 @@ do is a functional of H:
     what is partly known       the same of the highest and of the lowest curve that it permits                       `otm.partial`
 
 A value H(t) is one pass over the tokens and needs no order (`overlap_at`). Roots and minima along the curve need the tokens in the
-order of q/p: `OverlapCurve` sorts once and answers all of them.
+order of q/p: `OverlapCurve` sorts once and answers all of them. Where numba is installed, long rows of the host are asked without a
+sort (`otm.overlap_bins`): exact masses of bins, and an order of the few tokens that matter.
 
 **The order.** This is the one place where tokens are ordered by q/p, always in *descending* order, so that running sums start
 where k drafts look: at the tokens outside the decisive set T. A token with p = 0 < q has ratio ∞ and comes first; one with
@@ -29,6 +30,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import array_api_compat
@@ -36,11 +38,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, clip, gather, namespace, quiet, reserve, running_sum, to_numpy, total
+from otm._numba import compiled
 
 __all__ = ["OverlapCurve", "Piece", "overlap_at"]
 
 _INFINITY = np.int64(0x7FF0 << 48)  # the bits of ∞, the largest of all non-negative floats read as integers
 _FANOUT = 16
+SHORTEST_BINNED = 1024
+"""Rows from this length on are asked without a sort where numba is installed: below, clearing the bins costs as much."""
 _LONG_ROW = 256  # one shorter row gains nothing from packing
 
 
@@ -226,6 +231,33 @@ class OverlapCurve:
         return (piece.slope * level + piece.offset)[0, ...]
 
 
+def on_rows(
+    by_bins: Callable[[ModuleType, NDArray[np.float64], NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.bool_]]],
+    by_sort: Callable[[OverlapCurve], Array],
+    draft: Array,
+    target: Array,
+) -> Array:
+    """Answer a question about every row without a sort where that can be had, and from the sorted curve elsewhere.
+
+    Args:
+        by_bins: given `otm.overlap_bins` and rows `(rows, V)`, returns answers `(..., rows)` and which rows it leaves out.
+        by_sort: given a curve, returns answers `(..., rows)`.
+        draft, target: masses `(..., V)`.
+
+    Returns:
+        Answers `(..., rows)`, the leading axes of the rows restored.
+    """
+    width = int(draft.shape[-1])
+    bins = compiled("otm.overlap_bins") if isinstance(draft, np.ndarray) and width >= SHORTEST_BINNED else None
+    if bins is None:
+        return by_sort(OverlapCurve.of(draft, target))
+    p, q = (np.ascontiguousarray(a.reshape(-1, width), dtype=np.float64) for a in (draft, target))
+    answers, left = by_bins(bins, p, q)
+    if left.any():
+        answers[..., left] = by_sort(OverlapCurve.of(p[left], q[left]))
+    return answers.reshape(*answers.shape[:-1], *draft.shape[:-1])
+
+
 def _device(array: Array) -> Any:
     return None if isinstance(array, np.ndarray) else array.device
 
@@ -258,5 +290,15 @@ def _sort_packed(ratio: NDArray[np.float64]) -> NDArray[np.int64]:
     for row in close:
         ordered = rows[row][keys[row]]
         if (ordered[1:] > ordered[:-1]).any():
-            keys[row] = (-rows[row]).argsort(kind="stable")
+            keys[row] = _sort_exactly(rows[row], bits)
     return packed
+
+
+def _sort_exactly(ratio: NDArray[np.float64], bits: np.int64) -> NDArray[np.int64]:
+    """Sort one row by all its digits: an unstable sort, which is vectorised, then the tokens of each tie among themselves."""
+    order = (-ratio).argsort()
+    ordered = ratio[order]
+    tie = np.zeros_like(order)
+    np.cumsum(ordered[1:] != ordered[:-1], out=tie[1:])
+    keys: NDArray[np.int64] = np.sort(tie * (bits + 1) | order) & bits
+    return keys

@@ -105,6 +105,12 @@ def _part(fast: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
     return compiled
 
 
+def try_out() -> None:
+    """Compute one row of one token: what is compiled is loaded or made now."""
+    one = np.ones((1, 1))
+    chunk_values(one, one, one - one, one - one, [1])
+
+
 def chunk_values(
     p: Floats, q: Floats, log_p: Floats, log_q: Floats, ks: Sequence[int]
 ) -> tuple[dict[tuple[str, int], Floats], dict[str, Floats]]:

@@ -13,17 +13,14 @@ several arrivals, list races by membership, `Mentored` and whatever enumerates.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-import pickle
-import warnings
 from collections.abc import Iterable, Sequence
-from types import ModuleType
 from typing import Literal
 
 import numpy as np
 
 from otm._arrays import Array, clip, namespace, reserve
+from otm._numba import compiled
 from otm.drafts import IID, Greedy, Law, TopK, WithoutReplacement
 from otm.drafts.successive_cut import check_enough_tokens
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
@@ -262,33 +259,12 @@ def unchecked_table(
     return AcceptanceTable(columns=columns, values=joined[: len(columns), ...], description=described)
 
 
-@functools.cache
-def _compiled() -> ModuleType | None:
-    """Return the compiled way of the host, if numba is installed; loading it takes a second, so not before it is needed."""
-    try:
-        from otm.table import compiled  # noqa: PLC0415
-
-        one = np.ones((1, 1))
-        compiled.chunk_values(one, one, one - one, one - one, [1])
-    except ImportError:
-        return None
-    except (OSError, EOFError, pickle.UnpicklingError) as error:  # what numba keeps on disk cannot be written, or read again
-        warnings.warn(
-            f"otm.acceptance_table computes with NumPy, a third as fast, because numba's compiled files cannot be used: {error!r}. "
-            "Make room for them, delete damaged ones, or set NUMBA_CACHE_DIR to another folder.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return None
-    return compiled
-
-
 def _chunk(parts: Sequence[Array | None], columns: Sequence[TableColumn], ks: Sequence[int]) -> Array:
     """Return the columns' values and then the descriptions, `(columns + 5, rows)`."""
     xp = namespace(parts[0])
     p, q, log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts)
     log_p, log_q = (arrays.logarithm(a) if log is None else log for a, log in ((p, log_p), (q, log_q)))
-    way = (_compiled() if isinstance(p, np.ndarray) else None) or arrays
+    way = (compiled("otm.table.compiled") if isinstance(p, np.ndarray) else None) or arrays
     values, described = way.chunk_values(p, q, log_p, log_q, ks)
     rows = xp.stack([values[column.stem, column.k] for column in columns], axis=0)
     return xp.concat([clip(rows, 0.0, 1.0), xp.stack([described[name] for name in DESCRIPTIONS], axis=0)], axis=0)

@@ -24,7 +24,7 @@ from otm._arrays import Array, by_rows, clip, namespace, quiet, total
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
-from otm.overlap import OverlapCurve
+from otm.overlap import OverlapCurve, on_rows
 from otm.pmf import check_real
 from otm.problem import Problem, require_law
 from otm.results import Definition
@@ -87,7 +87,7 @@ class KSeq(CurvedVerifier):
         """Evaluate the closed form, batched; at γ* one sort serves every k."""
         if self.gamma is None:
             # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
-            return by_rows(lambda p, q: kseq_along(OverlapCurve.of(p, q), ks), problem.draft, problem.target)
+            return by_rows(lambda p, q: _acceptance_at_root(_pieces(p, q, ks), ks), problem.draft, problem.target)
         gamma = self.gamma
         pieces = []
         for k in ks:
@@ -130,7 +130,7 @@ def _iid(problem: object) -> Law:
 def gamma_star_curve(problem: Problem, ks: Sequence[int]) -> Array:
     """Return γ* for each k, shape `(len(ks), ...)`, from one sort (see `gamma_star`)."""
     _iid(problem)
-    return by_rows(lambda p, q: _gamma_along(OverlapCurve.of(p, q), ks)[0], problem.draft, problem.target)
+    return by_rows(lambda p, q: _root(_pieces(p, q, ks), ks)[0], problem.draft, problem.target)
 
 
 def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
@@ -188,34 +188,52 @@ def _gamma(verifier: KSeq, problem: Problem) -> Array:
 
 def kseq_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
     """Return the acceptance at γ* for each k, `(len(ks), ...)`."""
-    with quiet():
-        return _accept(_gamma_along(curve, ks)[1], _exponents(curve, ks))
+    return _acceptance_at_root(_pieces_along(curve, ks), ks)
 
 
-def _exponents(curve: OverlapCurve, ks: Sequence[int]) -> Array:
-    """Return the numbers of drafts as floats, `(len(ks), 1, ...)`, to broadcast over the curve's rows."""
+def _pieces(draft: Array, target: Array, ks: Sequence[int]) -> Array:
+    """Return the linear piece of each row's curve on which γ*_k lies, `(5, len(ks), ...)`, without a sort where that can be had."""
+    return on_rows(lambda bins, *rows: bins.kseq_pieces(*rows, ks), lambda curve: _pieces_along(curve, ks), draft, target)
+
+
+def _pieces_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+    """Return the pieces on which H(γ) crosses p_acc(H(γ)/γ): number of tokens beyond, both ends, slope, offset."""
     xp = namespace(curve.ratio)
-    column = xp.asarray(list(ks), dtype=xp.float64, device=curve.ratio.device)
-    return xp.reshape(column, (len(ks), *(1,) * (curve.ratio.ndim - 1)))
-
-
-def _gamma_along(curve: OverlapCurve, ks: Sequence[int]) -> tuple[Array, Array]:
-    """Return γ* and β(γ*), each `(len(ks), ...)`: where H(γ) crosses p_acc(H(γ)/γ), on the linear piece on which it does."""
-    xp, k = namespace(curve.ratio), _exponents(curve, ks)
+    k = _exponents(ks, curve.ratio[..., 0])
 
     def beyond(gamma: Array, slope: Array, offset: Array) -> Array:
         """Whether γ > γ*, which lies in [1, k]: H(γ) > p_acc(γ)."""
         return (gamma > k) | ((gamma > 1.0) & (gamma * slope + offset > _accept(slope + offset / gamma, k)))
 
     piece = curve.piece(beyond, like=k + xp.zeros_like(curve.ratio[..., 0]))
+    parts = (xp.astype(piece.num_beyond, xp.float64), piece.low, piece.high, piece.slope, piece.offset)
+    return xp.stack(parts, axis=0)
+
+
+def _exponents(ks: Sequence[int], like: Array) -> Array:
+    """Return the numbers of drafts as floats, `(len(ks), 1, ...)`, to broadcast over rows `(...)`."""
+    xp = namespace(like)
+    column = xp.asarray(list(ks), dtype=xp.float64, device=like.device)
+    return xp.reshape(column, (len(ks), *(1,) * like.ndim))
+
+
+def _root(pieces: Array, ks: Sequence[int]) -> tuple[Array, Array]:
+    """Return γ* and β(γ*), each `(len(ks), ...)`, from the pieces on which they lie."""
+    xp, (num_beyond, low, high, slope, offset) = namespace(pieces), (pieces[i, ...] for i in range(5))
+    k = _exponents(ks, pieces[0, 0, ...])
     # Where no ratio exceeds 1, p = q: γ* = 1 and every draft is accepted.
-    equal = piece.num_beyond == 0
-    left = clip(piece.low, 1.0, np.inf)
-    right = xp.where(equal, left, xp.maximum(left, xp.minimum(piece.high, k + xp.zeros_like(left))))
-    inside, outside = piece.slope, xp.where(equal, xp.ones_like(left), piece.offset)
+    equal = num_beyond == 0
+    left = clip(low, 1.0, np.inf)
+    right = xp.where(equal, left, xp.maximum(left, xp.minimum(high, k + xp.zeros_like(left))))
+    outside = xp.where(equal, xp.ones_like(left), offset)
     with quiet():
-        gamma = _solve_between(left, right, inside, outside, k)
-        return gamma, clip(inside + outside / gamma, 0.0, 1.0)
+        gamma = _solve_between(left, right, slope, outside, k)
+        return gamma, clip(slope + outside / gamma, 0.0, 1.0)
+
+
+def _acceptance_at_root(pieces: Array, ks: Sequence[int]) -> Array:
+    with quiet():
+        return _accept(_root(pieces, ks)[1], _exponents(ks, pieces[0, 0, ...]))
 
 
 def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:

@@ -60,9 +60,9 @@ def by(way: str) -> Iterator[None]:
     """Compute tables on the host by compiled rows or, as where numba is not installed, by NumPy."""
     with pytest.MonkeyPatch.context() as patch:
         if way == "groups":
-            patch.setattr(module, "_compiled", lambda: None)
+            patch.setattr(module, "compiled", lambda _: None)
         else:
-            assert module._compiled() is not None
+            assert module.compiled("otm.table.compiled") is not None
         yield
 
 
@@ -253,12 +253,12 @@ def test_numba_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)  # as where it is not installed
     monkeypatch.delitem(sys.modules, "otm.table.compiled")
     monkeypatch.delattr(otm.table, "compiled")
-    module._compiled.cache_clear()
+    module.compiled.cache_clear()
     try:
-        assert module._compiled() is None
+        assert module.compiled("otm.table.compiled") is None
         without = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
     finally:
-        module._compiled.cache_clear()
+        module.compiled.cache_clear()
     np.testing.assert_allclose(without.values, with_numba.values, atol=rounding(2, 2))
 
 
@@ -324,7 +324,7 @@ def test_a_wrong_order_of_the_tokens_is_noticed(monkeypatch: pytest.MonkeyPatch)
 
     rng = np.random.default_rng(4)
     draft, target = (otm.examples.dirichlet(20, rng=rng, rows=3) for _ in range(2))
-    monkeypatch.setattr(module, "_compiled", lambda: None)
+    monkeypatch.setattr(module, "compiled", lambda _: None)
     right = acceptance_table(draft=draft, target=target, k=(1, 3))
     monkeypatch.setattr(OverlapCurve, "of", classmethod(by_target))
     wrong = acceptance_table(draft=draft, target=target, k=(1, 3))
@@ -381,12 +381,12 @@ def test_numbas_files_on_disk_may_be_useless(monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(compiled, "chunk_values", full)
-    module._compiled.cache_clear()
+    module.compiled.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to another folder"):
             table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[2])
     finally:
-        module._compiled.cache_clear()
+        module.compiled.cache_clear()
     assert table["optimum_iid_k2"] == 0.9375
 
 

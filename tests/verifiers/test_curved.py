@@ -69,7 +69,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[No
 
 @pytest.mark.parametrize(
     ("verifier", "module", "shared"),
-    [(KSeq(), kseq, "kseq_along"), (RecursiveRejection(), recursive_rejection, "rejection_levels")],
+    [(KSeq(), kseq, "_pieces"), (RecursiveRejection(), recursive_rejection, "rejection_levels")],
     ids=["KSeq", "RecursiveRejection"],
 )
 def test_one_sort_or_recursion_serves_every_k(

@@ -1,0 +1,353 @@
+r"""The overlap curve without a sort, compiled: exact masses of 4,096 bins, and an order of those few tokens that matter.
+
+A row's tokens fall into bins by the leading bits of q/p read as an integer: the exponent and five bits of the mantissa, 32 bins to
+an octave, from 2⁻⁶⁴ to 2⁶⁴ (what lies beyond joins the first and the last bin). One pass adds p and q up, prefix sums over the bins
+give H exactly at every edge, and each question then needs the order inside one or two bins only:
+
+*The optimum* is a maximum of (1 − C)^k + D over prefixes of the descending order with masses C and D. Inside a bin with ratios in
+[a, b], from (C₀, D₀) to (C₁, D₁), D lies below the lines of slope b through its first and of slope a through its last point, and
+(1 − C)^k is convex, so that there the sum is at most max(edges, (1 − C₁)^k + D₀ + b (C₁ − C₀)) and at most max(edges, (1 − C₀)^k +
+D₁ − a (C₁ − C₀)). Bins whose bound is below the best edge are passed over.
+
+*K-SEQ's γ\** lies in the bin at whose edges H(γ) − p_acc(γ) changes sign.
+
+A row in which more than a quarter of the tokens would have to be ordered (all ratios alike to five bits but not equal, or many
+minima) is left to the caller, who sorts it; that costs it one pass more. The bins' sums are shorter than running sums over V
+tokens, so the values are at least as accurate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit, types
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_BINS = 4096
+_SHIFT = 47  # what is left of 52 bits of mantissa once five are kept
+_LOWEST = (1023 - 64) * 32  # the bin of 2⁻⁶⁴, before it is called 0
+_BLOCK = 512
+_MOST_IN_ORDER = 4  # at most one in so many tokens is put in order
+_LONG_STEP = 32
+_NEGLIGIBLE = 2.0**-56  # a bound that exceeds the best edge by less is rounding
+_LARGEST_MULTIPLIED_POWER = 64  # as in otm.drafts.iid_cut
+
+
+def _compiled(*signature: Any) -> Callable[[Function], Function]:
+    """Compile once per machine, outside the interpreter's lock; later processes find it beside the module.
+
+    Without `fastmath` the result does not depend on what is compiled into what, nor do its last bits.
+    """
+
+    def wrap(function: Function) -> Function:
+        try:
+            return cast(Function, njit(*signature, cache=True, nogil=True, error_model="numpy")(function))
+        except RuntimeError:  # no folder to keep it in
+            return cast(Function, njit(*signature, nogil=True, error_model="numpy")(function))
+
+    return wrap
+
+
+# Read-only arrays, such as a `Problem` may hold, are another type to numba; what takes these takes writable ones too.
+_ROWS = types.Array(types.float64, 2, "C", readonly=True)
+_QUESTION = (_ROWS, _ROWS, types.int64[::1])
+
+
+def try_out() -> None:
+    """Compute one row of one token: what is compiled is loaded or made now."""
+    one = np.ones((1, 1))
+    optimum(one, one, [1])
+    kseq_pieces(one, one, [1])
+
+
+def optimum(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
+    """Return α*_k for each k, `(len(ks), rows)`, of rows `(rows, V)`, and which rows are left to the caller."""
+    ascending, of_k = np.unique(np.asarray(ks, dtype=np.int64), return_inverse=True)
+    values, left = np.empty((len(ascending), len(p))), np.zeros(len(p), dtype=np.bool_)
+    _optimum(p, q, ascending, values, left)
+    return values[of_k], left
+
+
+def kseq_pieces(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
+    """Return the piece of each curve on which γ*_k lies, and which rows are left to the caller.
+
+    Returns:
+        `(5, len(ks), rows)`: a number that is 0 where no token lies beyond γ*, two levels on the piece that enclose γ*, the piece's
+        slope and its offset (`otm.overlap.Piece`).
+    """
+    pieces, left = np.empty((5, len(ks), len(p))), np.zeros(len(p), dtype=np.bool_)
+    _kseq_pieces(p, q, np.asarray(ks, dtype=np.int64), pieces, left)
+    return pieces, left
+
+
+@_compiled()
+def _beyond(gamma: float, slope: float, offset: float, k: int) -> bool:
+    """Whether γ > γ*: H(γ) > p_acc(γ), H(γ) = slope·γ + offset (`otm.verifiers.kseq`)."""
+    if gamma > k:
+        return True
+    beta = min(max(slope + offset / gamma, 0.0), 1.0)
+    return bool(gamma > 1.0 and gamma * slope + offset > -math.expm1(k * math.log1p(-beta)))
+
+
+@_compiled()
+def _edge(number: int) -> float:
+    """Return the smallest ratio of a bin."""
+    number += _LOWEST
+    return float((1.0 + (number & 31) / 32.0) * 2.0 ** ((number >> 5) - 1023))
+
+
+@_compiled()
+def _integer_power(base: float, exponent: int) -> float:
+    value = 1.0
+    while exponent > 0:
+        if exponent & 1:
+            value *= base
+        base *= base
+        exponent >>= 1
+    return value
+
+
+@_compiled()
+def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: Integers, edges: Floats) -> int:
+    """Fill each token's bin, the bins' masses (p, q) in `sums[0]`, the bins with mass in descending order, and running sums.
+
+    Four sums for each bin: consecutive tokens of one bin would wait for each other's store.
+    """
+    sums[:] = 0.0
+    quotient = np.empty(_BLOCK)
+    bits = quotient.view(np.int64)
+    for start in range(0, len(p), _BLOCK):
+        n = min(_BLOCK, len(p) - start)
+        for i in range(n):
+            quotient[i] = q[start + i] / p[start + i]
+        for i in range(n):  # 0/0, which has no mass, has a sign and goes to the first bin, or no sign and goes to the last
+            place[start + i] = min(max((bits[i] >> _SHIFT) - _LOWEST, 0), _BINS - 1)
+        whole = n & ~3
+        for i in range(start, start + whole, 4):
+            for j in range(4):
+                sums[j, place[i + j], 0] += p[i + j]
+                sums[j, place[i + j], 1] += q[i + j]
+        for i in range(start + whole, start + n):
+            sums[0, place[i], 0] += p[i]
+            sums[0, place[i], 1] += q[i]
+    count = 0
+    edges[0, 0] = edges[0, 1] = 0.0
+    for b in range(_BINS - 1, -1, -1):
+        mass = (sums[0, b, 0] + sums[1, b, 0]) + (sums[2, b, 0] + sums[3, b, 0])
+        target = (sums[0, b, 1] + sums[1, b, 1]) + (sums[2, b, 1] + sums[3, b, 1])
+        if mass > 0 or target > 0:
+            sums[0, b, 0], sums[0, b, 1] = mass, target
+            used[count] = b
+            count += 1
+            edges[count, 0], edges[count, 1] = edges[count - 1, 0] + mass, edges[count - 1, 1] + target
+    return count
+
+
+@_compiled()
+def _collect(place: NDArray[np.int32], chosen: Mask, tokens: Integers) -> int:
+    """List the tokens of the chosen bins and return their number, −1 if there are too many."""
+    if not chosen.any():
+        return 0
+    count = 0
+    for i in range(len(place)):
+        if chosen[place[i]]:
+            if count == len(tokens):
+                return -1
+            tokens[count] = i
+            count += 1
+    return count
+
+
+@_compiled()
+def _put_in_order(
+    p: Floats,
+    q: Floats,
+    tokens: Integers,
+    count: int,
+    ratio: Floats,
+    place: NDArray[np.int32],
+    used: Integers,
+    n: int,
+    starts: Integers,
+) -> None:
+    """Sort the listed tokens by descending q/p, and find where each bin's begin, `starts[j]` to `starts[j + 1]`.
+
+    Within a bin ratios are put into as many equal steps as there are tokens, and each step, which holds one as a rule, is sorted.
+    """
+    listed, place_of = tokens[:count].copy(), np.empty(_BINS, dtype=np.int64)
+    starts[: n + 1] = 0
+    for j in range(n):
+        place_of[used[j]] = j
+    for t in range(count):
+        starts[place_of[place[listed[t]]] + 1] += 1
+    for j in range(n):
+        starts[j + 1] += starts[j]
+    after = starts[:n].copy()
+    for t in range(count):
+        j = place_of[place[listed[t]]]
+        tokens[after[j]] = listed[t]
+        after[j] += 1
+    longest = 0
+    for j in range(n):
+        longest = max(longest, starts[j + 1] - starts[j])
+    ends, moved, values = np.empty(longest + 2, dtype=np.int64), np.empty(longest, dtype=np.int64), np.empty(longest)
+    for j in range(n):
+        first, m = starts[j], starts[j + 1] - starts[j]
+        if m == 0:
+            continue
+        least, most = np.inf, 0.0
+        for t in range(first, first + m):
+            i = tokens[t]
+            ratio[t] = q[i] / p[i] if p[i] > 0 or q[i] > 0 else 0.0
+            least, most = min(least, ratio[t]), max(most, ratio[t])
+        if least == most:
+            continue
+        scale = (m - 1) / (most - least)
+        if not 0.0 < scale < np.inf:
+            scale = 0.0  # the last bin, of unlimited ratios: one step
+        ends[: m + 1] = 0
+        for t in range(first, first + m):
+            ends[(int((most - ratio[t]) * scale) if scale > 0 else 0) + 1] += 1
+        for b in range(m):
+            ends[b + 1] += ends[b]
+        for t in range(first, first + m):
+            b = int((most - ratio[t]) * scale) if scale > 0 else 0
+            moved[ends[b]], values[ends[b]] = tokens[t], ratio[t]
+            ends[b] += 1
+        begin = 0
+        for b in range(m):  # ends[b] is now where step b ends
+            if ends[b] - begin > _LONG_STEP:
+                order = np.argsort(-values[begin : ends[b]])
+                values[begin : ends[b]] = values[begin : ends[b]][order]
+                moved[begin : ends[b]] = moved[begin : ends[b]][order]
+            else:
+                for t in range(begin + 1, ends[b]):
+                    value, token, u = values[t], moved[t], t
+                    while u > begin and values[u - 1] < value:
+                        values[u], moved[u] = values[u - 1], moved[u - 1]
+                        u -= 1
+                    values[u], moved[u] = value, token
+            begin = ends[b]
+        tokens[first : first + m], ratio[first : first + m] = moved[:m], values[:m]
+
+
+@_compiled(types.void(*_QUESTION, types.float64[:, ::1], types.boolean[::1]))
+def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> None:
+    width, num_ks = p.shape[1], len(ks)
+    place, sums = np.empty(width, dtype=np.int32), np.empty((4, _BINS, 2))
+    used, edges = np.empty(_BINS, dtype=np.int64), np.empty((_BINS + 1, 2))
+    power, inside = np.empty(_BINS + 1), np.empty(_BINS + 1)
+    wanted, tokens = np.empty((num_ks, _BINS), dtype=np.bool_), np.empty(width // _MOST_IN_ORDER + 1, dtype=np.int64)
+    chosen, starts = np.empty(_BINS, dtype=np.bool_), np.empty(_BINS + 1, dtype=np.int64)
+    ratio = np.empty(width // _MOST_IN_ORDER + 1)
+    for r in range(p.shape[0]):
+        n = _fill(p[r], q[r], place, sums, used, edges)
+        for j in range(n + 1):
+            inside[j], power[j] = max(1.0 - edges[j, 0], 0.0), 1.0
+        reached = 0
+        chosen[:] = False
+        for i, k in enumerate(ks):
+            if k <= _LARGEST_MULTIPLIED_POWER:
+                for j in range(n + 1):
+                    power[j] *= _integer_power(inside[j], k - reached)
+                reached = k
+            else:
+                for j in range(n + 1):
+                    power[j] = math.exp(k * math.log1p(-min(edges[j, 0], 1.0)))
+            best = 1.0  # T = Ω: b − Q = 0
+            for j in range(n + 1):
+                best = max(best, power[j] + edges[j, 1])
+            values[i, r] = best
+            for j in range(n):
+                mass = edges[j + 1, 0] - edges[j, 0]
+                low, high = _edge(used[j]), _edge(used[j] + 1)
+                bound = power[j + 1] + edges[j, 1] + (high * mass if used[j] < _BINS - 1 else edges[j + 1, 1])
+                bound = min(bound, power[j] + edges[j + 1, 1] - (low * mass if used[j] > 0 else 0.0))
+                wanted[i, j] = bound > best + _NEGLIGIBLE
+                if wanted[i, j]:
+                    chosen[used[j]] = True
+        count = _collect(place, chosen, tokens)
+        if count < 0:
+            left[r] = True
+            continue
+        if count > 0:
+            _put_in_order(p[r], q[r], tokens, count, ratio, place, used, n, starts)
+            for i, k in enumerate(ks):
+                for j in range(n):
+                    if wanted[i, j]:
+                        above, target = edges[j, 0], edges[j, 1]
+                        for t in range(starts[j], starts[j + 1]):
+                            above += p[r, tokens[t]]
+                            target += q[r, tokens[t]]
+                            if k <= _LARGEST_MULTIPLIED_POWER:
+                                contained = _integer_power(max(1.0 - above, 0.0), k)
+                            else:
+                                contained = math.exp(k * math.log1p(-min(above, 1.0)))
+                            values[i, r] = max(values[i, r], contained + target)
+        for i in range(num_ks):
+            values[i, r] = 1.0 - min(max(values[i, r] - 1.0, 0.0), 1.0)
+
+
+@_compiled(types.void(*_QUESTION, types.float64[:, :, ::1], types.boolean[::1]))
+def _kseq_pieces(p: Floats, q: Floats, ks: Integers, pieces: Floats, left: Mask) -> None:
+    width = p.shape[1]
+    most = width // _MOST_IN_ORDER + 1
+    place, sums = np.empty(width, dtype=np.int32), np.empty((4, _BINS, 2))
+    used, edges, below = np.empty(_BINS, dtype=np.int64), np.empty((_BINS + 1, 2)), np.empty(_BINS + 1)
+    chosen, starts, at = np.empty(_BINS, dtype=np.bool_), np.empty(_BINS + 1, dtype=np.int64), np.empty(len(ks), dtype=np.int64)
+    tokens, ratio, slope, offset = np.empty(most, dtype=np.int64), np.empty(most), np.empty(most), np.empty(most)
+    for r in range(p.shape[0]):
+        n = _fill(p[r], q[r], place, sums, used, edges)
+        below[n] = 0.0
+        for j in range(n - 1, -1, -1):  # Q of the bins from the j-th on, from the small end
+            below[j] = below[j + 1] + sums[0, used[j], 1]
+        chosen[:] = False
+        for i, k in enumerate(ks):
+            low, high = 0, n  # so many bins lie beyond γ* as a whole
+            while low < high:
+                j = (low + high) // 2
+                whole = used[j] > 0 and _beyond(_edge(used[j]), edges[j + 1, 0], below[j + 1], k)
+                low, high = (j + 1, high) if whole else (low, j)
+            at[i] = low
+            if low < n:
+                chosen[used[low]] = True
+        count = _collect(place, chosen, tokens)
+        if count < 0:
+            left[r] = True
+            continue
+        _put_in_order(p[r], q[r], tokens, count, ratio, place, used, n, starts)
+        for j in range(n):
+            if starts[j] < starts[j + 1]:
+                mass, rest = edges[j, 0], below[j + 1]
+                for t in range(starts[j], starts[j + 1]):  # P of this token and those before it
+                    mass += p[r, tokens[t]]
+                    slope[t] = mass
+                for t in range(starts[j + 1] - 1, starts[j] - 1, -1):  # Q of the tokens after it
+                    offset[t] = rest
+                    rest += q[r, tokens[t]]
+        for i, k in enumerate(ks):
+            j = at[i]
+            first, last = (starts[j], starts[j + 1]) if j < n else (0, 0)
+            low, high = first, last
+            while low < high:
+                t = (low + high) // 2
+                low, high = (t + 1, high) if _beyond(ratio[t], slope[t], offset[t], k) else (low, t)
+            # Where the piece ends outside the bin, the bin's own ends enclose γ* as well.
+            pieces[0, i, r] = j + low - first  # 0 where nothing lies beyond; else a number of bins and tokens
+            pieces[1, i, r] = ratio[low] if low < last else (_edge(used[j]) if j < n and used[j] > 0 else 0.0)
+            if low > first:
+                pieces[2, i, r], pieces[3, i, r], pieces[4, i, r] = ratio[low - 1], slope[low - 1], offset[low - 1]
+            else:
+                pieces[2, i, r], pieces[3, i, r], pieces[4, i, r] = (
+                    _edge(used[j - 1]) if j > 0 else np.inf,
+                    edges[j, 0],
+                    below[j],
+                )
