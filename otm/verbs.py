@@ -64,7 +64,8 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
     Raises:
         InvalidParameter: on an empty list or a k below 1.
 
-    Cost: O(V log V + V·len(k)) for i.i.d. drafts; O(V) with numba, as above. Reference: as `optimal_acceptance`; monotone by SpecTr, Lemma 1.
+    Cost: O(V log V + V·len(k)) for i.i.d. drafts; O(V) with numba, as above. Reference: as `optimal_acceptance`; monotone by
+    SpecTr, Lemma 1.
 
     >>> optimal_acceptance_curve(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]).tolist()
     [0.75, 0.9375]
