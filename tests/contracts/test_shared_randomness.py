@@ -10,7 +10,7 @@ from scipy.stats import binom
 import otm
 from otm import IID, ListRace, MinHash, Problem, Race, WithoutReplacement
 from tests import strategies
-from tests.verifiers.race_references import DRAFT, FALSE_ALARM, INTEGRATED, TARGET, simulated_race
+from tests.verifiers.race_references import FALSE_ALARM, INTEGRATED, P, Q, simulated_race
 
 
 def simulated_darts(p: np.ndarray, q: np.ndarray, n: int, rng: np.random.Generator) -> tuple[list[tuple], int]:
@@ -42,17 +42,17 @@ def assert_drawn_from(found: list[tuple], plan: otm.results.Coupling) -> None:
 class TestCouplings:
     @pytest.mark.parametrize("k", [1, 2, 3])
     def test_of_the_race_against_simulation(self, k: int) -> None:
-        found = simulated_race(DRAFT, TARGET, k, 1, 200_000, np.random.default_rng(10 + k))
-        assert_drawn_from(found, otm.coupling(Race(), Problem(draft=DRAFT, target=TARGET, law=WithoutReplacement(k))))
+        found = simulated_race(P, Q, k, 1, 200_000, np.random.default_rng(10 + k))
+        assert_drawn_from(found, otm.coupling(Race(), Problem(draft=P, target=Q, law=WithoutReplacement(k))))
 
     @pytest.mark.parametrize("k", [2, 3])
     def test_of_the_list_race_against_simulation(self, k: int) -> None:
-        found = simulated_race(DRAFT, TARGET, k, k, 200_000, np.random.default_rng(20 + k))
-        assert_drawn_from(found, otm.coupling(ListRace(), Problem(draft=DRAFT, target=TARGET, law=IID(k))))
+        found = simulated_race(P, Q, k, k, 200_000, np.random.default_rng(20 + k))
+        assert_drawn_from(found, otm.coupling(ListRace(), Problem(draft=P, target=Q, law=IID(k))))
 
     def test_of_the_darts_against_simulation(self) -> None:
-        problem = Problem(draft=DRAFT, target=TARGET, law=IID(1))
-        found, same = simulated_darts(DRAFT, TARGET, 50_000, np.random.default_rng(30))
+        problem = Problem(draft=P, target=Q, law=IID(1))
+        found, same = simulated_darts(P, Q, 50_000, np.random.default_rng(30))
         assert_drawn_from(found, otm.coupling(MinHash(), problem))
         rule = otm.acceptance(MinHash(), problem, by="rule")
         assert binom.ppf(FALSE_ALARM / 2, 50_000, rule) <= same <= binom.isf(FALSE_ALARM / 2, 50_000, rule)

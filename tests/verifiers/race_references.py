@@ -8,7 +8,7 @@ from otm.races import QUADRATURE_ERROR
 
 INTEGRATED = 2 * QUADRATURE_ERROR  # discretisation, two cut-offs of 1e-13 and the rounding of sums below 1
 FALSE_ALARM = 1e-9
-DRAFT, TARGET = np.array([0.5, 0.25, 0.15, 0.1]), np.array([0.1, 0.3, 0.2, 0.4])
+P, Q = np.array([0.5, 0.25, 0.15, 0.1]), np.array([0.1, 0.3, 0.2, 0.4])
 
 
 def simulated_race(p: np.ndarray, q: np.ndarray, k: int, lists: int, n: int, rng: np.random.Generator) -> list[tuple]:

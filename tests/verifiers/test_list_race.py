@@ -13,7 +13,7 @@ from scipy.stats import binom
 import otm
 from otm import IID, ListRace, Problem
 from tests import exact, strategies
-from tests.verifiers.race_references import DRAFT, FALSE_ALARM, INTEGRATED, TARGET, simulated_race
+from tests.verifiers.race_references import FALSE_ALARM, INTEGRATED, P, Q, simulated_race
 
 
 class TestListRace:
@@ -37,8 +37,8 @@ class TestListRace:
         assert value == pytest.approx(otm.coupling(ListRace(), problem).acceptance, abs=2 * INTEGRATED)
 
     def test_membership_by_simulation(self) -> None:
-        problem = Problem(draft=DRAFT, target=TARGET, law=IID(3))
-        found = simulated_race(DRAFT, TARGET, 3, 3, 200_000, np.random.default_rng(40))
+        problem = Problem(draft=P, target=Q, law=IID(3))
+        found = simulated_race(P, Q, 3, 3, 200_000, np.random.default_rng(40))
         hits = sum(output in drafts for *drafts, output in found)
         value = otm.acceptance(ListRace(), problem)
         assert binom.ppf(FALSE_ALARM / 2, 200_000, value) <= hits <= binom.isf(FALSE_ALARM / 2, 200_000, value)

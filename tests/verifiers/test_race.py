@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 import otm
 from otm import IID, ListRace, MinHash, Problem, Race, WithoutReplacement
 from tests import exact, strategies
-from tests.verifiers.race_references import DRAFT, FALSE_ALARM, INTEGRATED, TARGET
+from tests.verifiers.race_references import FALSE_ALARM, INTEGRATED
+
+TARGET, DRAFT = [0.1, 0.3, 0.05, 0.25, 0.3], [0.5, 0.2, 0.15, 0.1, 0.05]
 
 
 def race_exactly(p: exact.Masses, q: exact.Masses, k: int) -> Fraction:
