@@ -25,7 +25,7 @@ def exact(problem: otm.Problem, ks: Sequence[int]) -> dict[str, list[float]]:
 
 
 def monte_carlo(verifier: otm.Verifier, problem: otm.Problem, ks: Sequence[int], work: Work) -> list[dict[str, float]]:
-    """Run a verifier's sampler at each k and return means with 99 % Clopper–Pearson intervals."""
+    """Run a verifier's sampler at each k and return means with Clopper–Pearson intervals of level `CONFIDENCE`."""
     rows = []
     for k in ks:
         found = otm.estimate(

@@ -63,7 +63,7 @@ def race_match(draft: Array, target: Array) -> Array:
 def exponential_nodes(
     log_growth: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, smallest: float = 1.0
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return nodes t and weights w with Σ w f(t) = ∫₀^∞ e^{−t} f(t) dt up to `QUADRATURE_ERROR` and two cut-offs of 1e-13.
+    """Return nodes t and weights w with Σ w f(t) = ∫₀^∞ e^{−t} f(t) dt up to `QUADRATURE_ERROR` and two cut-offs.
 
     Args:
         log_growth: maps c = cos φ in (0, 1) to a bound on log|f(|t| e^{±iφ})|; f itself is within [0, 1] on the real axis.
@@ -71,8 +71,8 @@ def exponential_nodes(
             discretisation error is relative anyway: where |f| ≤ growth · f(c|t|), M is at most the growth times the integral.)
 
     The factor e^{−t} adds 1/c to M. The widest strip is not the best one (the bound grows with it), so the step is the largest
-    over a grid of strips: h(a) = 2πa / log(1 + 2 M(a)/error). The cut-offs t < 1e-13 and t > log 1e13 lose at most 1e-13 each. (An
-    integrand that is small everywhere is small for t of order 1 too, so only the lower cut-off needs scaling.)
+    over a grid of strips: h(a) = 2πa / log(1 + 2 M(a)/error). The cut-offs t < ε and t > log 1/ε, ε = `_CUT_OFF`, lose at most ε
+    each. (An integrand that is small everywhere is small for t of order 1 too, so only the lower cut-off needs scaling.)
     """
     strips = np.linspace(0.3, 1.55, 126)
     log_m = log_growth(np.cos(strips)) - np.log(np.cos(strips))

@@ -159,7 +159,16 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A Monte Carlo estimate of an acceptance with its exact (Clopper–Pearson) interval."""
+    """A Monte Carlo estimate of an acceptance, with an interval that holds for every number of samples.
+
+    Attributes:
+        mean: the estimate.
+        low, high: the interval: Clopper–Pearson's from `otm.estimate`, which counts accepted outputs, an empirical Bernstein bound
+            from `otm.verifiers.rao_blackwell_acceptance`, which averages exact probabilities.
+        samples: number of independent draws.
+        confidence: the probability with which the interval covers the acceptance is at least this.
+        by: which acceptance.
+    """
 
     mean: float
     low: float

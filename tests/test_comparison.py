@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 import otm
-from otm import IID, KSeq, Maximal, RecursiveRejection, TransportPlan, compare
+from otm import (
+    IID,
+    KSeq,
+    Lenience,
+    Maximal,
+    Mentored,
+    Problem,
+    RecursiveRejection,
+    TransportPlan,
+    compare,
+)
 from otm.comparison import PROVEN_LOWER
 from tests import instances
 from tests.tolerance import CERTIFIED_GAP
@@ -226,3 +236,40 @@ class TestErrors:
             compare(draft=[1.0], target=[0.5, 0.5])
         with pytest.raises(otm.errors.ShapeMismatch, match=r"otm\.compare needs one pair.*\(2,\)"):
             compare(draft=[[0.5, 0.5]] * 2, target=[0.5, 0.5], verifiers=[KSeq()], laws=[IID])
+
+
+class TestInTheTable:
+    def test_lossy_rows_show_their_distances_and_their_gap_is_to_the_frontier(self) -> None:
+        p, q = [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]
+        table = otm.compare(
+            draft=p, target=q, verifiers=[otm.Maximal(), Mentored(0.05), Lenience(0.5)], laws=[IID], k=[1], samples=0
+        )
+        exact_row, *rows = table.rows
+        assert exact_row.distortion is None
+        assert exact_row.frontier == exact_row.optimum
+        for row in rows:
+            problem = Problem(draft=p, target=q, law=IID(1))
+            assert row.distortion == otm.lossy.distortion(row.verifier, problem)
+            assert row.frontier == pytest.approx(otm.lossy.tv_frontier(problem, tv=row.distortion.total_variation), abs=1e-15)
+            assert row.gap == pytest.approx(max(0.0, row.frontier - row.exact), abs=1e-15)
+            assert row.exact > row.optimum
+        text = str(table)
+        for row in rows:
+            line = next(line for line in text.splitlines() if f" {type(row.verifier).__name__}(" in line and "lossy" in line)
+            for number in (row.distortion.total_variation, row.distortion.kl, row.gap):
+                assert f"{number:.6f}" in line
+        assert text.splitlines()[-1].startswith("TV, KL: distance of a lossy scheme's output")
+        record = table.records()[1]
+        assert record["total_variation"] == rows[0].distortion.total_variation
+        assert record["frontier"] == rows[0].frontier
+
+    def test_without_lossy_rows_there_are_no_such_columns(self) -> None:
+        table = otm.compare(draft=[0.5, 0.5], target=[0.4, 0.6], verifiers=[otm.Maximal()], laws=[IID], k=[1], samples=0)
+        assert "TV" not in str(table)
+        assert "KL" not in str(table)
+
+    def test_more_distinct_drafts_than_tokens_are_left_out_unless_named(self) -> None:
+        table = otm.compare(draft=[0.5, 0.5], target=[0.4, 0.6], k=[4], samples=0)
+        assert {type(row.law) for row in table.rows} == {IID}
+        with pytest.raises(otm.errors.InvalidParameter, match="k ≤ V"):
+            otm.compare(draft=[0.5, 0.5], target=[0.4, 0.6], laws=[otm.WithoutReplacement], k=[4], samples=0)

@@ -31,7 +31,7 @@ class Product(Law):
         ShapeMismatch: if a problem's draft is not `(..., k, V)`.
 
     The optimum is exact where it is given: equal drafters at any V (the value of `IID`); two different drafters up to 4,096
-    tokens, by a sweep of orders; more up to 256 tokens, by submodular minimisation, certified to 1e-11. Beyond, `TooLarge`.
+    tokens, by a sweep of orders; more up to 128 tokens, by submodular minimisation, certified to 1e-11. Beyond, `TooLarge`.
     No single order of the tokens suffices (docs/theory.md, "Different drafters"; `otm.drafts.product_cut`).
     Reference: Hu et al. 2025 (the cut formula holds for any draft law).
 

@@ -50,8 +50,9 @@ def product_values(drafts: Array, target: Array) -> Array:
     Equal drafters give exactly the value of i.i.d. drafts, at any V.
 
     Raises:
-        TooLarge: for different drafters beyond 4,096 tokens (two) or 256 (more) that both models give mass.
-        SolverFailure: if the two sides of the certificate (more than two drafters) do not meet within 1e-11.
+        TooLarge: for different drafters beyond `MAX_TOKENS_TWO_DRAFTERS` tokens that both models give mass, with more than two
+            drafters `MAX_TOKENS_MORE_DRAFTERS`.
+        SolverFailure: if the two sides of the certificate (more than two drafters) do not meet within `CERTIFIED_GAP`.
 
     Cost: O(V² log V) per row for two drafters; some V least-squares problems of size V beyond.
     """

@@ -79,7 +79,7 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
 
     Raises:
         Unsupported: for other decoders; `otm.sequence.step_law` enumerates any.
-        TooLarge: where the drafts of one vertex are too many to enumerate, or beyond a million outcomes.
+        TooLarge: where the drafts of one vertex are too many to enumerate, or beyond a million contexts.
 
     Cost: at most V^i contexts at level i; V^m draft sequences at a vertex with m children, or where survivors have m together.
     Accuracy: rounding; races: 1e-12. Reference: docs/theory.md, "Deferred decisions".

@@ -367,7 +367,7 @@ def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> N
     Q(y₁ … y_L) = Π_i q(y_i | context, y₁ … y_{i−1}).
 
     Args:
-        model: the model.
+        model: any model of next-token distributions.
         context: tokens so far.
         length: L ≥ 1.
 

@@ -47,7 +47,7 @@ def tree_program(
     Raises:
         InvalidDistribution: if A is no sub-distribution.
         InvalidParameter: on limits that are not integers ≥ 1.
-        TooLarge: beyond four billion comparisons.
+        TooLarge: beyond a billion comparisons.
 
     Cost: O(levels · widths · N²) comparisons, in O(widths · N) array operations; levels = 1 without a limit on depth.
     Reference: Sequoia [Chen et al. 2024], section 3.1; docs/theory.md, "Sequences and trees".

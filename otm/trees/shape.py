@@ -300,7 +300,7 @@ def _frozen(array: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def affordable(num_nodes: int) -> int:
-    """Return the number of vertices, or raise `TooLarge` beyond fifty million."""
+    """Return the number of vertices, or raise `TooLarge` beyond `MAX_NODES`."""
     if num_nodes > MAX_NODES:
         raise TooLarge(f"A tree may have {MAX_NODES:,} drafted vertices; this one would have {num_nodes:,}. Draft fewer.")
     return num_nodes

@@ -146,6 +146,20 @@ def test_no_attribute_is_felt_for() -> None:
         assert "hasattr(" not in path.read_text(encoding="utf-8"), path.relative_to(ROOT)
 
 
+def test_tests_mirror_the_tree() -> None:
+    """A module's tests are found by its name (`_x`, `__main__` without the underscores); what crosses modules stands apart."""
+    tests = ROOT / "tests"
+    homes = {"figures": ROOT / "figures", "analysis": ROOT / "analysis"}
+    for path in sorted(tests.rglob("test_*.py")):
+        room, *inside = path.relative_to(tests).parent.parts or ("",)
+        if room in ("contracts", "house"):
+            continue
+        folder = homes.get(room, ROOT / "otm" / room).joinpath(*inside)
+        assert folder.is_dir(), f"{path.relative_to(ROOT)}: there is no {folder.relative_to(ROOT)}"
+        known = {module.stem.strip("_") for module in folder.glob("*.py")}
+        assert room == "analysis" or path.stem.removeprefix("test_") in known, f"{path.relative_to(ROOT)} tests no module"
+
+
 def test_repository_stands_alone() -> None:
     """No machine paths and no references to what is outside the repository."""
     patterns = [r"/work/", r"\.\./shared", r"/root/", r"files\.pythonhosted", r"\bissue #?\d", r"localhost:\d"]

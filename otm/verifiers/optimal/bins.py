@@ -57,7 +57,7 @@ def bin_tokens(draft: Array, target: Array, bins: int, k: int) -> Cells:
 
 
 def check_bins(bins: object) -> int:
-    """Return the number of bins, or raise `InvalidParameter` unless it is an integer from 1 to 2^20."""
+    """Return the number of bins, or raise `InvalidParameter` unless it is an integer from 1 to `_MOST_BINS`."""
     count = check_count(bins, name="bins")
     if count > _MOST_BINS:
         raise InvalidParameter(f"bins must be at most {_MOST_BINS:,}; got {count:,}. Use bins=None, which needs none.")

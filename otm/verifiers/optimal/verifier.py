@@ -39,7 +39,7 @@ class Optimal(Verifier):
         bins: None for the exact optimum; an integer ≥ 1 for that many bins of log(q/p), which needs no sort.
 
     Raises:
-        InvalidParameter: unless bins is None or an integer ≥ 1.
+        InvalidParameter: unless bins is None or an integer from 1 to 2²⁰.
         SolverFailure: on `prepare`, if the score pieces fail a self-check.
         TooLarge: for the acceptance by membership with `bins`, beyond four million draft sequences (by="rule" is always exact), and
             for the kernel given more than 512 drafts.

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otm
-from otm import IID, ListRace, MinHash, Problem, Race, WithoutReplacement
+from otm import IID, MinHash, Problem, Race, WithoutReplacement
 from tests import strategies
 
 SLACK = 1e-11  # quadrature (2e-12) and rounding on both sides of an inequality
@@ -32,18 +32,6 @@ def test_the_order_of_the_race_and_its_bounds(pair: tuple[np.ndarray, np.ndarray
     if k == 1:
         assert chain[1] == pytest.approx(chain[2], abs=1e-13)
         assert chain[3] == pytest.approx(chain[4], abs=1e-13)
-
-
-@settings(max_examples=150)
-@given(problem=strategies.iid_problems(max_tokens=6))
-def test_the_order_of_the_list_race_and_its_bound(problem: Problem) -> None:
-    chain = [
-        otm.optimal_acceptance(problem),
-        otm.acceptance(ListRace(), problem),
-        otm.acceptance(ListRace(), problem, by="rule"),
-        otm.bounds.list_matching_lower(problem),
-    ]
-    assert all(left >= right - SLACK for left, right in itertools.pairwise(chain)), chain
 
 
 @settings(max_examples=200)

@@ -1,4 +1,4 @@
-"""Races and MinHash: exact values against rational, high-precision and simulated references that share no code with them."""
+"""The race: exact values against rational, high-precision and simulated references that share no code with them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
 
 import otm
 from otm import IID, ListRace, MinHash, Problem, Race, WithoutReplacement
-from otm.races import QUADRATURE_ERROR, exponential_nodes
 from tests import exact, strategies
+from tests.verifiers.race_references import FALSE_ALARM, INTEGRATED
 
 TARGET, DRAFT = [0.1, 0.3, 0.05, 0.25, 0.3], [0.5, 0.2, 0.15, 0.1, 0.05]
-INTEGRATED = 2 * QUADRATURE_ERROR  # discretisation, two cut-offs of 1e-13 and the rounding of sums below 1
-FALSE_ALARM = 1e-9
-
-
-# --- references ---------------------------------------------------------------------------------------------------------------
 
 
 def race_exactly(p: exact.Masses, q: exact.Masses, k: int) -> Fraction:
@@ -78,44 +72,6 @@ def race_in_high_precision(p: list[float], q: list[float], k: int) -> float:
 
             value += Q[i] * mpmath.quad(density, [*range(-32, 5, 2)])
         return float(value)
-
-
-def simulated_race(p: np.ndarray, q: np.ndarray, k: int, lists: int, n: int, rng: np.random.Generator) -> list[tuple]:
-    """Draw (drafts, output) from plain exponentials: the definition."""
-    times = rng.exponential(size=(n, lists, len(p)))
-    draft = np.argsort(times / p, axis=2)
-    drafts = draft[:, 0, :k] if lists == 1 else draft[:, :, 0]
-    output = (times / q).min(axis=1).argmin(axis=1)
-    return [(*map(int, row), int(y)) for row, y in zip(drafts, output, strict=True)]
-
-
-def simulated_darts(p: np.ndarray, q: np.ndarray, n: int, rng: np.random.Generator) -> tuple[list[tuple], int]:
-    """Throw darts one after the other; return (draft, output) and how often both stopped at the same dart."""
-    darts = 400  # both stop within 400 darts but for (1 − 1/V)^400 < 1e-49 at V = 4
-    token, height = rng.integers(len(p), size=(n, darts)), rng.random((n, darts))
-    first, second = (height <= p[token]).argmax(axis=1), (height <= q[token]).argmax(axis=1)
-    rows = np.arange(n)
-    found = list(zip(token[rows, first].tolist(), token[rows, second].tolist(), strict=True))
-    return found, int(np.count_nonzero(first == second))
-
-
-def assert_drawn_from(found: list[tuple], plan: otm.results.Coupling) -> None:
-    """Every cell's count within its binomial interval; all cells together alarm falsely with probability `FALSE_ALARM`."""
-    cells = {
-        (*row, y): m
-        for row, masses in zip(plan.drafts.tolist(), plan.joint.toarray(), strict=True)
-        for y, m in enumerate(masses)
-    }
-    counts = dict.fromkeys(cells, 0)
-    for cell in found:
-        counts[cell] += 1
-    for cell, mass in cells.items():
-        tail = FALSE_ALARM / (2 * len(cells))
-        low, high = binom.ppf(tail, len(found), mass), binom.isf(tail, len(found), mass)
-        assert low <= counts[cell] <= high, (cell, mass, counts[cell])
-
-
-# --- the race -----------------------------------------------------------------------------------------------------------------
 
 
 class TestRaceValue:
@@ -227,127 +183,6 @@ class TestRaceValue:
         largest = sum(1 / np.maximum(p / p[i], q / q[i]).sum() for i in top)
         rest = np.minimum(p, q).sum() - np.minimum(p, q)[top].sum()
         assert largest <= value <= largest + rest
-
-
-class TestQuadrature:
-    @pytest.mark.parametrize("k", [1, 2, 8, 64])
-    def test_poisson_probabilities_of_every_scale(self, k: int) -> None:
-        # E Pr(Poisson(g t) ≤ k − 1) = 1 − (g/(1+g))^k for t ~ Exp(1): k arrivals at most, growth (1/cos φ)^{k−1}.
-        t, weights = exponential_nodes(lambda c: -(k - 1) * np.log(c))
-        from scipy.stats import poisson
-
-        for g in 10.0 ** np.arange(-6, 13):
-            wanted = -np.expm1(k * np.log(g / (1 + g)))
-            assert weights @ poisson.cdf(k - 1, g * t) == pytest.approx(wanted, abs=INTEGRATED)
-
-    def test_a_coarser_rule_would_be_noticed(self) -> None:
-        t, weights = exponential_nodes(lambda c: -7 * np.log(c))
-        from scipy.stats import poisson
-
-        coarse = abs(4 * weights[::4] @ poisson.cdf(7, 3 * t[::4]) - (1 - 0.75**8))
-        assert coarse > 100 * INTEGRATED
-
-
-# --- couplings ----------------------------------------------------------------------------------------------------------------
-
-
-class TestCouplings:
-    P, Q = np.array([0.5, 0.25, 0.15, 0.1]), np.array([0.1, 0.3, 0.2, 0.4])
-
-    @pytest.mark.parametrize("k", [1, 2, 3])
-    def test_of_the_race_against_simulation(self, k: int) -> None:
-        found = simulated_race(self.P, self.Q, k, 1, 200_000, np.random.default_rng(10 + k))
-        assert_drawn_from(found, otm.coupling(Race(), Problem(draft=self.P, target=self.Q, law=WithoutReplacement(k))))
-
-    @pytest.mark.parametrize("k", [2, 3])
-    def test_of_the_list_race_against_simulation(self, k: int) -> None:
-        found = simulated_race(self.P, self.Q, k, k, 200_000, np.random.default_rng(20 + k))
-        assert_drawn_from(found, otm.coupling(ListRace(), Problem(draft=self.P, target=self.Q, law=IID(k))))
-
-    def test_of_the_darts_against_simulation(self) -> None:
-        problem = Problem(draft=self.P, target=self.Q, law=IID(1))
-        found, same = simulated_darts(self.P, self.Q, 50_000, np.random.default_rng(30))
-        assert_drawn_from(found, otm.coupling(MinHash(), problem))
-        rule = otm.acceptance(MinHash(), problem, by="rule")
-        assert binom.ppf(FALSE_ALARM / 2, 50_000, rule) <= same <= binom.isf(FALSE_ALARM / 2, 50_000, rule)
-
-    @settings(max_examples=40)
-    @given(pair=strategies.pairs(max_tokens=5))
-    def test_the_closed_form_is_the_integral(self, pair: tuple[np.ndarray, np.ndarray]) -> None:
-        # One race and a list of one are the same scheme; the first coupling is a closed form, the second a quadrature.
-        problem = Problem(draft=pair[0], target=pair[1], law=IID(1))
-        closed, integrated = otm.coupling(Race(), problem), otm.coupling(ListRace(), problem)
-        table = {tuple(row): masses for row, masses in zip(closed.drafts.tolist(), closed.joint.toarray(), strict=True)}
-        for row, masses in zip(integrated.drafts.tolist(), integrated.joint.toarray(), strict=True):
-            np.testing.assert_allclose(masses, table[tuple(row)], rtol=0, atol=INTEGRATED)
-        assert otm.acceptance(Race(), problem) == pytest.approx(otm.acceptance(ListRace(), problem), abs=1e-14)
-
-    def test_too_large(self) -> None:
-        problem = Problem(draft=otm.examples.zipf(40), target=otm.examples.uniform(40), law=WithoutReplacement(3))
-        with pytest.raises(otm.errors.TooLarge, match=r"200,000 .*has 2,371,200.*otm\.sample"):
-            otm.coupling(Race(), problem)
-
-
-class TestListRace:
-    @settings(max_examples=40)
-    @given(pair=strategies.pairs(max_tokens=5), k=st.integers(1, 3))
-    def test_by_rule_is_the_sum_as_printed(self, pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
-        p, q = exact.exact(pair[0]), exact.exact(pair[1])
-        wanted = Fraction(0)
-        for j in range(len(p)):
-            if p[j] and q[j]:
-                both = sum((max(p[i] / p[j], q[i] / q[j]) + (k - 1) * q[i] / q[j] for i in range(len(p))), Fraction(0))
-                wanted += k / both
-        problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
-        assert otm.acceptance(ListRace(), problem, by="rule") == pytest.approx(float(wanted), abs=1e-14)
-
-    @settings(max_examples=40)
-    @given(pair=strategies.pairs(max_tokens=4), k=st.integers(2, 3))
-    def test_membership_is_that_of_the_coupling(self, pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
-        problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
-        value = otm.acceptance(ListRace(), problem)
-        assert value == pytest.approx(otm.coupling(ListRace(), problem).acceptance, abs=2 * INTEGRATED)
-
-    def test_membership_by_simulation(self) -> None:
-        problem = Problem(draft=TestCouplings.P, target=TestCouplings.Q, law=IID(3))
-        found = simulated_race(TestCouplings.P, TestCouplings.Q, 3, 3, 200_000, np.random.default_rng(40))
-        hits = sum(output in drafts for *drafts, output in found)
-        value = otm.acceptance(ListRace(), problem)
-        assert binom.ppf(FALSE_ALARM / 2, 200_000, value) <= hits <= binom.isf(FALSE_ALARM / 2, 200_000, value)
-
-    def test_membership_at_full_vocabulary_lies_between_the_rule_and_the_optimum(self) -> None:
-        rng = np.random.default_rng(8)
-        p = otm.from_logits(2 * rng.normal(size=20_000))
-        problem = Problem(draft=p, target=otm.from_logits(np.log(p) + rng.normal(size=20_000)), law=IID(4))
-        rule, member = (otm.acceptance(ListRace(), problem, by=by) for by in ("rule", "membership"))
-        assert rule + 1e-6 < member < otm.optimal_acceptance(problem)
-
-
-class TestProtocol:
-    @pytest.mark.parametrize(
-        ("verifier", "law"), [(Race(), WithoutReplacement(2)), (ListRace(), IID(2)), (MinHash(), IID(1))], ids=repr
-    )
-    def test_the_output_does_not_depend_on_the_drafter(self, verifier: otm.Verifier, law: otm.Law) -> None:
-        # The same state with another draft distribution gives the same output for races: they never look at p when they verify.
-        q = [0.1, 0.2, 0.3, 0.4]
-        rule = otm.prepare(verifier, Problem(draft=[0.4, 0.3, 0.2, 0.1], target=q, law=law))
-        drafts, state = rule.draw(np.random.default_rng(0).random((500, rule.num_draft_uniforms)))
-        with pytest.raises(TypeError, match=r"state is None\. Pass"):
-            rule.verify(drafts, np.zeros((500, rule.num_uniforms)), None)
-        if verifier != MinHash():
-            other = otm.prepare(verifier, Problem(draft=[0.7, 0.1, 0.1, 0.1], target=q, law=law))
-            again = other.verify(drafts, np.zeros((500, 0)), state)
-            np.testing.assert_array_equal(again[0], rule.verify(drafts, np.zeros((500, 0)), state)[0])
-
-    def test_supports(self) -> None:
-        assert [Race().supports(law) for law in (IID(1), IID(2), WithoutReplacement(1), WithoutReplacement(5))] == [
-            True,
-            False,
-            True,
-            True,
-        ]
-        assert not ListRace().supports(WithoutReplacement(2))
-        assert not MinHash().supports(IID(2))
 
 
 def test_coupling_of_masses_far_apart_keeps_the_target_and_its_own_value() -> None:

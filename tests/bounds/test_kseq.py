@@ -1,10 +1,9 @@
-"""Theorem 1 and its tightness, K-SEQ's guarantee, Lemma 1's limit."""
+"""K-SEQ's guarantee and its factor."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,25 +11,6 @@ from hypothesis import strategies as st
 import otm
 from tests import exact, strategies
 from tests.tolerance import rounding
-
-
-@settings(max_examples=80)
-@given(strategies.iid_problems(max_tokens=4, max_k=3))
-def test_theorem_1_holds_for_every_set_and_is_tight(problem: otm.Problem) -> None:
-    p, q, k = exact.exact(problem.draft), exact.exact(problem.target), problem.law.k
-    bounds = {chosen: exact.theorem_1(p, q, k, chosen) for chosen in exact.subsets(problem.num_tokens)}
-    assert min(bounds.values()) == exact.optimum_iid(p, q, k)  # rational: an equality
-    tolerance = rounding(problem.num_tokens, k)
-    for chosen, bound in bounds.items():
-        assert abs(otm.bounds.spectr_upper(problem, subset=list(chosen)) - float(bound)) <= tolerance, chosen
-    assert abs(otm.bounds.spectr_minimum_upper(problem) - float(min(bounds.values()))) <= tolerance
-
-
-def test_a_set_may_be_a_mask_or_tokens() -> None:
-    problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.IID(2))
-    mask = np.array([True, False, True])
-    assert otm.bounds.spectr_upper(problem, subset=mask) == otm.bounds.spectr_upper(problem, subset=[0, 2])
-    assert otm.bounds.spectr_upper(problem, subset=np.array([0, 2])) == otm.bounds.spectr_upper(problem, subset=(2, 0))
 
 
 @settings(max_examples=150)
@@ -58,9 +38,3 @@ def test_the_guarantees_factor() -> None:
     assert otm.bounds.kseq_factor(3) == pytest.approx(19 / 27, abs=1e-15)
     # (1 − 1/k)^k = e^{−1 − 1/(2k) − …}: at k = 10⁶ the factor is 1 − 1/e + 1/(2ek) to 1e-12
     assert otm.bounds.kseq_factor(10**6) == pytest.approx(1 - 1 / math.e + 1 / (2e6 * math.e), abs=1e-10)
-
-
-def test_the_limit_is_the_target_mass_that_can_be_drafted() -> None:
-    problem = otm.Problem(draft=[0.5, 0.5, 0.0], target=[0.2, 0.3, 0.5], law=otm.IID(1))
-    assert otm.bounds.support_limit_upper(problem) == pytest.approx(0.5, abs=1e-16)
-    assert otm.optimal_acceptance(problem.with_law(otm.IID(200))) == pytest.approx(0.5, abs=rounding(3, 64))

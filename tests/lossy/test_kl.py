@@ -1,4 +1,4 @@
-"""The ceilings of lossy schemes: programs without structure, certificates, and the shape of the curves."""
+"""The Kullback–Leibler frontier: programs without structure, certificates, and the shape of the curves."""
 
 from __future__ import annotations
 
@@ -11,65 +11,10 @@ from hypothesis import strategies as st
 import otm
 from otm import IID, Problem, WithoutReplacement
 from otm.divergences import divergence_term
-from otm.drafts.base import enumerate_drafts
-from otm.taut_string import upper_hull
-from otm.verifiers.base import members
 from tests import strategies
+from tests.lossy.programs import program, random_problems
 
 CLOSED = 1e-11  # the certificates of the taut string, each a sum of O(V) terms of size at most 1 times O(1/√D)
-
-
-def program(problem: Problem, *constraints_of: object) -> float:
-    """Best acceptance over couplings of the enumerated drafts and an output law π with constraints on π: no cut, no order."""
-    table = enumerate_drafts(problem.law, problem.draft)
-    live = table.mass > 0
-    hits = members(table.tokens[live], problem.num_tokens).astype(float)
-    flow = cp.Variable(hits.shape, nonneg=True)
-    law = cp.Variable(problem.num_tokens, nonneg=True)
-    constraints = [cp.sum(flow, axis=1) <= table.mass[live], cp.sum(flow, axis=0) <= law, cp.sum(law) == 1]
-    constraints += [make(law) for make in constraints_of]  # type: ignore[operator]
-    precise = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
-    return float(cp.Problem(cp.Maximize(cp.sum(cp.multiply(hits, flow))), constraints).solve(solver="CLARABEL", **precise))
-
-
-def random_problems(seed: int, count: int, *, max_tokens: int, zeros: bool = True) -> list[Problem]:
-    rng = np.random.default_rng(seed)
-    found = []
-    for trial in range(count):
-        V = int(rng.integers(2, max_tokens + 1))
-        p, q = rng.dirichlet(np.ones(V)), rng.dirichlet(np.ones(V))
-        if zeros and trial % 3 == 0:
-            q[rng.integers(V)] = 0.0
-            q /= q.sum()
-        if zeros and trial % 4 == 0:
-            p[rng.integers(V)] = 0.0
-            p /= p.sum()
-        law = [IID(1), IID(2), IID(3), WithoutReplacement(2)][trial % 4]
-        found.append(Problem(draft=p, target=q, law=law))
-    return found
-
-
-class TestTotalVariation:
-    def test_against_the_program(self) -> None:
-        rng = np.random.default_rng(0)
-        for number, problem in enumerate(random_problems(1, 16, max_tokens=4)):
-            if number % 5 == 0:
-                problem = problem.with_law(otm.Greedy(2))
-            distance = float(rng.random() * 0.3)
-            within = lambda law, q=problem.target, e=distance: cp.norm1(law - q) <= 2 * e  # noqa: E731
-            # 1e-7: the interior-point solver on a degenerate linear program.
-            assert otm.lossy.tv_frontier(problem, tv=distance) == pytest.approx(program(problem, within), abs=1e-7)
-
-    def test_ends_batches_and_parameters(self) -> None:
-        rng = np.random.default_rng(2)
-        problem = Problem(
-            draft=otm.examples.dirichlet(6, rng=rng, rows=3), target=otm.examples.dirichlet(6, rng=rng, rows=3), law=IID(2)
-        )
-        np.testing.assert_array_equal(otm.lossy.tv_frontier(problem, tv=0.0), otm.optimal_acceptance(problem))
-        np.testing.assert_array_equal(otm.lossy.tv_frontier(problem, tv=1.0), np.ones(3))
-        for bad in (-0.1, 1.1, float("nan")):
-            with pytest.raises(otm.errors.InvalidParameter, match="tv must lie in"):
-                otm.lossy.tv_frontier(problem, tv=bad)
 
 
 class TestKullbackLeibler:
@@ -182,26 +127,3 @@ class TestKullbackLeibler:
             )
         with pytest.raises(otm.errors.ShapeMismatch, match="leading axes"):
             otm.lossy.kl_frontier(Problem(draft=[[0.5, 0.5]], target=[[0.4, 0.6]], law=IID(2)), kl=0.1)
-
-
-class TestPieces:
-    @settings(max_examples=100)
-    @given(steps=st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 1)), min_size=1, max_size=12))
-    def test_the_hull_is_the_least_concave_majorant(self, steps: list[tuple[float, float]]) -> None:
-        q, b = (np.array(column) for column in zip(*steps, strict=True))
-        width, rise, block_of = upper_hull(q, b)
-        assert (np.diff(rise / width) < 1e-12).all()
-        x, y = np.concatenate([[0], np.cumsum(q)]), np.concatenate([[0], np.cumsum(b)])
-        hull = np.interp(x, np.concatenate([[0], np.cumsum(width)]), np.concatenate([[0], np.cumsum(rise)]))
-        chords = np.array(
-            [
-                max(
-                    y[i] + (y[j] - y[i]) * (x[m] - x[i]) / (x[j] - x[i]) if j > i else y[m]
-                    for i in range(m + 1)
-                    for j in range(m, len(x))
-                )
-                for m in range(len(x))
-            ]
-        )
-        np.testing.assert_allclose(hull, chords, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(np.bincount(block_of, weights=q), width, atol=1e-12)

@@ -1,0 +1,14 @@
+"""Lemma 1's limit of many drafts."""
+
+from __future__ import annotations
+
+import pytest
+
+import otm
+from tests.tolerance import rounding
+
+
+def test_the_limit_is_the_target_mass_that_can_be_drafted() -> None:
+    problem = otm.Problem(draft=[0.5, 0.5, 0.0], target=[0.2, 0.3, 0.5], law=otm.IID(1))
+    assert otm.bounds.support_limit_upper(problem) == pytest.approx(0.5, abs=1e-16)
+    assert otm.optimal_acceptance(problem.with_law(otm.IID(200))) == pytest.approx(0.5, abs=rounding(3, 64))

@@ -1,0 +1,109 @@
+"""What every law says about inclusion, values and itself, and laws from outside."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import otm
+from otm.audit.instances import one_per_drafter, standard_problems
+from otm.audit.shrinking import small_problems
+from otm.drafts.base import PAD, enumerate_drafts
+from otm.verifiers.base import check_drafts, members
+from tests import instances
+from tests.tolerance import UNIT_ROUNDOFF, rounding
+
+
+def _outside(make: type[otm.Law]) -> type[otm.Law]:
+    """A law that says of itself what `make` says and is no relative of it: what is true of one must be done for the other."""
+    methods = {name: inspect.getattr_static(make, name) for name in otm.Law.__abstractmethods__ | {"one_drafter", "distinct"}}
+    return dataclasses.dataclass(frozen=True)(type(f"Outside{make.__name__}", (otm.Law,), methods))
+
+
+class TestLawsFromOutside:
+    def test_independent_drafts_are_never_missing(self) -> None:
+        problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=_outside(otm.IID)(2))
+        assert check_drafts([0, 1], problem).tolist() == [[0, 1]]
+        with pytest.raises(otm.errors.InvalidParameter, match=r"must lie in \[0, 2\); got -1 to 0"):
+            check_drafts([0, PAD], problem)
+
+    @pytest.mark.parametrize("make", otm.drafts.LAWS)
+    def test_instances_have_the_shape_that_the_law_takes(self, make: type[otm.Law]) -> None:
+        law = _outside(make)(2)
+        for mine, named in ((small_problems(law), small_problems(make(2))), (_standard(law), _standard(make(2)))):
+            for problem, wanted in itertools.islice(zip(mine, named, strict=True), 200):
+                assert problem.draft.shape == problem.law.draft_shape(problem.num_tokens)
+                np.testing.assert_array_equal(problem.draft, wanted.draft)
+                np.testing.assert_array_equal(problem.target, wanted.target)
+
+    def test_different_drafters_differ(self) -> None:
+        drafts = one_per_drafter([0.5, 0.3, 0.2], otm.Product(2))
+        np.testing.assert_array_equal(drafts, [[0.5, 0.3, 0.2], [0.2, 0.5, 0.3]])
+        np.testing.assert_array_equal(one_per_drafter([0.5, 0.3, 0.2], otm.IID(2)), [0.5, 0.3, 0.2])
+
+    def test_which_laws_have_one_drafter(self) -> None:
+        assert set(otm.drafts.LAWS) - set(otm.drafts.SINGLE_DRAFTER_LAWS) == {otm.Product}
+        for make in otm.drafts.LAWS:
+            assert _outside(make)(3).one_drafter == (make is not otm.Product)
+
+
+def _standard(law: otm.Law) -> Iterator[otm.Problem]:
+    return (problem for _, problem in standard_problems(law))
+
+
+@pytest.mark.parametrize("law", instances.law_params())
+def test_inclusion_is_what_the_enumeration_says(law: otm.Law) -> None:
+    for name, problem in instances.named_problems(law):
+        table = enumerate_drafts(law, problem.draft)
+        drafted = table.mass @ members(table.tokens, problem.num_tokens)
+        np.testing.assert_allclose(
+            law.inclusion(problem.draft), drafted, atol=rounding(problem.num_tokens, law.k), err_msg=name
+        )
+        for x in range(problem.num_tokens):
+            T = np.arange(problem.num_tokens) != x
+            assert law.containment(problem.draft, T) == pytest.approx(1 - drafted[x], abs=rounding(problem.num_tokens, law.k))
+
+
+@pytest.mark.parametrize("law", instances.law_params((2, 3)))
+def test_values_on_every_kind_of_array(law: otm.Law, backend: object) -> None:
+    rng = np.random.default_rng(4)
+    rows, targets = otm.examples.dirichlet(6, rng=rng, rows=3), otm.examples.dirichlet(6, rng=rng, rows=4)
+    plain = instances.make_problem(law, rows, targets[0])
+    drafts = np.broadcast_to(plain.draft, (4, *plain.draft.shape))
+    wanted = otm.optimal_acceptance(otm.Problem(draft=drafts, target=targets, law=law))
+    problem = otm.Problem(draft=backend.array(drafts), target=backend.array(targets), law=law)
+    values = otm.optimal_acceptance(problem)
+    assert backend.is_own(values)
+    np.testing.assert_allclose(backend.numpy(values), wanted, atol=backend.tolerance)
+    included = law.inclusion(problem.draft)
+    assert backend.is_own(included)
+    np.testing.assert_allclose(backend.numpy(included), law.inclusion(drafts), atol=backend.tolerance)
+    naive = otm.acceptance(otm.Naive(), problem)
+    assert backend.is_own(naive)
+
+
+def test_laws_are_hashable_scalars() -> None:
+    made = {cls(2) for cls in otm.drafts.LAWS}
+    assert len(made) == len(otm.drafts.LAWS)
+    for law in made:
+        assert law.with_k(3) == type(law)(3)
+        for bad in (0, -1, 2.0, True, "2"):
+            with pytest.raises(otm.errors.InvalidParameter, match="k must be an integer"):
+                type(law)(bad)
+
+
+def test_order_of_the_laws() -> None:
+    """b without replacement ≤ b of i.i.d. drafts, so its optimum is at least as large; unit roundoff is all the slack there is."""
+    rng = np.random.default_rng(6)
+    for _ in range(50):
+        p, q = otm.examples.dirichlet(8, rng=rng, concentration=0.4), otm.examples.dirichlet(8, rng=rng, concentration=0.4)
+        for k in (1, 2, 4):
+            problem = otm.Problem(draft=p, target=q, law=otm.IID(k))
+            iid = otm.optimal_acceptance(problem)
+            distinct = otm.optimal_acceptance(problem.with_law(otm.WithoutReplacement(k)))
+            assert distinct >= iid - 64 * UNIT_ROUNDOFF

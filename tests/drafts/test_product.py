@@ -1,0 +1,174 @@
+"""Different drafters: the cut by sweep and by search against brute force, rational enumeration and by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import otm
+from otm.drafts import product_cut
+from otm.drafts.product_cut import product_worst_set
+from tests import exact, strategies
+from tests.drafts.rational import F
+
+
+def product_optimum(drafts: list[exact.Masses], q: exact.Masses) -> Fraction:
+    """1 + min over all 2^V sets of Q(T) − Π_d P_d(T)."""
+    best = F(0)
+    for T in exact.subsets(len(q)):
+        inside = math.prod((sum((p[y] for y in T), F(0)) for p in drafts), start=F(1))
+        best = min(best, sum((q[y] for y in T), F(0)) - inside)
+    return 1 + best
+
+
+@st.composite
+def drafters(draw: st.DrawFn, *, max_tokens: int = 6, max_drafters: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Different drafters `(k, V)` and a target, related or not."""
+    first, target = draw(strategies.pairs(max_tokens=max_tokens))
+    others = [draw(strategies.distributions(len(first))) for _ in range(draw(st.integers(1, max_drafters - 1)))]
+    return np.stack([first, *others]), target
+
+
+class TestProduct:
+    @given(instance=drafters())
+    def test_the_optimum_is_the_smallest_of_all_cuts(self, instance: tuple[np.ndarray, np.ndarray]) -> None:
+        drafts, target = instance
+        problem = otm.Problem(draft=drafts, target=target, law=otm.Product(len(drafts)))
+        value = product_optimum([exact.exact(p) for p in problem.draft], exact.exact(problem.target))
+        assert otm.optimal_acceptance(problem) == pytest.approx(float(value), abs=1e-12)
+
+    @given(instance=drafters(max_drafters=2))
+    def test_sweep_and_submodular_minimisation_agree(self, instance: tuple[np.ndarray, np.ndarray]) -> None:
+        drafts, target = instance
+        free = target == 0  # in T for nothing: the searches take the mass of these tokens as given
+        base = drafts[:, free].sum(axis=1)
+        searched = ~free & (drafts > 0).any(axis=0)
+        assume(searched.any())
+        drafts, target = drafts[:, searched], target[searched]
+        losses = []
+        for search in (product_cut._sweep, product_cut._least_norm):
+            T = search(drafts, target, base)
+            losses.append(target[T].sum() - (base + drafts[:, T].sum(axis=1)).prod())
+        assert losses[0] == pytest.approx(losses[1], abs=2 * product_cut.CERTIFIED_GAP)
+
+    @pytest.mark.parametrize("num_tokens", [60, 300])
+    def test_sweep_and_submodular_minimisation_agree_at_size(self, num_tokens: int) -> None:
+        rng = np.random.default_rng(num_tokens)
+        for _ in range(5):
+            drafts, target = otm.examples.dirichlet(num_tokens, rng=rng, rows=2), otm.examples.dirichlet(num_tokens, rng=rng)
+            sets = [search(drafts, target, np.zeros(2)) for search in (product_cut._sweep, product_cut._least_norm)]
+            losses = [target[T].sum() - drafts[:, T].sum(axis=1).prod() for T in sets]
+            assert losses[0] == pytest.approx(losses[1], abs=2 * product_cut.CERTIFIED_GAP)
+
+    @pytest.mark.parametrize("k", [2, 3, 5])
+    def test_equal_drafters_are_iid_drafts(self, k: int) -> None:
+        rng = np.random.default_rng(k)
+        p, q = otm.examples.dirichlet(1000, rng=rng), otm.examples.dirichlet(1000, rng=rng)
+        problem = otm.Problem(draft=np.tile(p, (k, 1)), target=q, law=otm.Product(k))
+        iid = otm.Problem(draft=p, target=q, law=otm.IID(k))
+        assert otm.optimal_acceptance(problem) == otm.optimal_acceptance(iid)
+        np.testing.assert_array_equal(otm.optimal_cut(problem), otm.optimal_cut(iid))
+        # and the searches themselves, not only the shortcut, find it
+        small_p, small_q = otm.examples.dirichlet(20, rng=rng), otm.examples.dirichlet(20, rng=rng)
+        search = product_cut._sweep if k == 2 else product_cut._least_norm
+        T = search(np.tile(small_p, (k, 1)), small_q, np.zeros(k))
+        small = otm.optimal_acceptance(otm.Problem(draft=small_p, target=small_q, law=otm.IID(k)))
+        assert 1 + small_q[T].sum() - small_p[T].sum() ** k == pytest.approx(small, abs=2 * product_cut.CERTIFIED_GAP)
+
+    def test_no_prefix_of_the_obvious_order_attains_the_optimum(self) -> None:
+        """docs/theory.md, "Different drafters": the optimum .5331; the best prefix under q/(p₁ + p₂) gives .536."""
+        drafts = np.array([[0.9, 0.09, 0.01, 0.0], [0.5, 0.01, 0.09, 0.4]])
+        target = np.array([0.0, 0.066, 0.07, 0.864])
+        problem = otm.Problem(draft=drafts, target=target, law=otm.Product(2))
+        value = product_optimum([exact.exact(p) for p in drafts], exact.exact(target))
+        assert float(value) == pytest.approx(0.5331, abs=5e-5)
+        assert otm.optimal_acceptance(problem) == pytest.approx(float(value), abs=1e-14)
+        order = np.argsort(target / drafts.sum(axis=0))
+        prefixes = [order[:size] for size in range(5)]
+        best = min(1 + target[T].sum() - drafts[:, T].sum(axis=1).prod() for T in prefixes)
+        assert best == pytest.approx(0.536, abs=5e-4)
+        assert best > float(value) + 1e-3
+
+    def test_the_optimum_is_a_prefix_of_its_own_order(self) -> None:
+        rng = np.random.default_rng(3)
+        for k, num_tokens in itertools.product((2, 3), (5, 30)):
+            drafts, target = otm.examples.dirichlet(num_tokens, rng=rng, rows=k), otm.examples.dirichlet(num_tokens, rng=rng)
+            T = product_worst_set(drafts, target)
+            sums = drafts[:, T].sum(axis=1)
+            slope = sum(sums.prod() / sums[d] * drafts[d] for d in range(k))
+            assert (target[T] <= slope[T]).all()
+            assert (target[~T] >= slope[~T]).all()
+
+    def test_the_linear_program_agrees(self) -> None:
+        rng = np.random.default_rng(1)
+        problem = otm.Problem(
+            draft=otm.examples.dirichlet(12, rng=rng, rows=3), target=otm.examples.dirichlet(12, rng=rng), law=otm.Product(3)
+        )
+        solved = otm.optimum(problem)
+        assert solved.lower <= otm.optimal_acceptance(problem) <= solved.upper
+        low, high = otm.transport.certify_exactly(problem, solved)
+        assert float(low) - 1e-15 <= otm.optimal_acceptance(problem) <= float(high) + 1e-15
+
+    def test_batches_are_row_by_row_and_drafters_broadcast(self) -> None:
+        rng = np.random.default_rng(0)
+        drafts, targets = (
+            otm.examples.dirichlet(5, rng=rng, rows=2),
+            otm.examples.dirichlet(5, rng=rng, rows=6).reshape(2, 3, 5),
+        )
+        batch = otm.Problem(draft=drafts, target=targets, law=otm.Product(2))
+        assert batch.draft.shape == (2, 3, 2, 5)
+        values = otm.optimal_acceptance(batch)
+        for index in np.ndindex(2, 3):
+            alone = otm.Problem(draft=drafts, target=targets[index], law=otm.Product(2))
+            assert values[index] == otm.optimal_acceptance(alone)
+
+    def test_the_shape_of_the_draft_is_checked(self) -> None:
+        p, q = [[0.5, 0.5], [0.25, 0.75]], [0.5, 0.5]
+        with pytest.raises(otm.errors.ShapeMismatch, match=r"needs a draft of shape \(\.\.\., 3, V\).*got \(2, 2\).*Stack"):
+            otm.Problem(draft=p, target=q, law=otm.Product(3))
+        with pytest.raises(otm.errors.ShapeMismatch, match=r"got \(2,\)"):
+            otm.Problem(draft=q, target=q, law=otm.Product(2))
+        with pytest.raises(otm.errors.ShapeMismatch, match="share one vocabulary"):
+            otm.Problem(draft=p, target=[1.0], law=otm.Product(2))
+        problem = otm.Problem(draft=p, target=q, law=otm.Product(2))
+        with pytest.raises(otm.errors.ShapeMismatch, match="one row per drafter"):
+            problem.with_law(otm.Product(3))
+        with pytest.raises(otm.errors.ShapeMismatch, match="k = 2 only; got k = 3"):
+            otm.optimal_acceptance_curve(problem, k=[2, 3])
+        assert otm.optimal_acceptance_curve(problem, k=[2, 2]).shape == (2,)
+
+    def test_too_many_tokens_are_refused_with_the_number(self) -> None:
+        rng = np.random.default_rng(0)
+        for k, limit in ((2, 4096), (3, 128)):
+            size = 3 * limit
+            problem = otm.Problem(
+                draft=otm.examples.dirichlet(size, rng=rng, rows=k), target=otm.examples.uniform(size), law=otm.Product(k)
+            )
+            with pytest.raises(otm.errors.TooLarge, match=rf"limited to {limit:,} tokens.*otm.estimate"):
+                otm.optimal_acceptance(problem)
+
+    def test_the_limit_counts_what_any_drafter_can_produce(self) -> None:
+        problem = otm.Problem(draft=[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], target=[0.25, 0.25, 0.5], law=otm.Product(2))
+        assert otm.bounds.support_limit_upper(problem) == 0.5
+        assert otm.optimal_acceptance(problem) == 0.5
+
+    def test_compare_leaves_it_out_unless_asked(self) -> None:
+        table = otm.compare(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2], samples=0)
+        assert not any(isinstance(row.law, otm.Product) for row in table.rows)
+        asked = otm.compare(
+            draft=[[0.75, 0.25], [0.5, 0.5]],
+            target=[0.5, 0.5],
+            laws=[otm.Product],
+            verifiers=[otm.TransportPlan()],
+            k=[2],
+            samples=0,
+        )
+        # T = {0}: 1 + 1/2 − 3/8; T = {1}: 1 + 1/2 − 1/8; the optimum is 1.
+        assert asked.rows[0].optimum == 1.0
+        assert asked.rows[0].exact == pytest.approx(1.0, abs=1e-9)

@@ -1,0 +1,70 @@
+"""Who imports whom: no circle, no arrow that climbs, the picture of it up to date; what the applications may import."""
+
+import ast
+import json
+from typing import Any
+
+import pytest
+
+from figures import house
+from figures.work import Work
+from tests.house.test_repository import ROOT
+
+REDRAW = "run `python -m figures house --out docs/images`"
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Any:
+    import numpy as np
+
+    return house.compute(Work(samples=0, rng=np.random.default_rng(0), fast=True, tick=lambda: None))["packages"]
+
+
+@pytest.mark.parametrize("package", house.PACKAGES)
+def test_nothing_imports_in_a_circle_and_no_arrow_climbs(drawn: Any, package: str) -> None:
+    files = {name: found - {package} for name, found in house.imports(package).items()}
+    assert sum(len(found) for found in files.values()) > 100
+    assert package not in {name for found in house.imports(package).values() for name in found}, "a file imports from the top"
+    assert drawn[package]["circles"] == {"files": [], "rooms": []}
+    floors = {room["name"]: room["floor"] for room in drawn[package]["rooms"]}
+    for name, found in files.items():
+        for other in found & files.keys():
+            here, there = house.room_of(name), house.room_of(other)
+            assert name == package or here == there or floors[here] > floors[there], (
+                f"{name} imports {other}, which is not below"
+            )
+
+
+def test_a_circle_would_be_found() -> None:
+    assert set(house.circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
+    assert house.circle({"a": {"b"}, "b": set()}) == []
+
+
+def test_an_arrow_that_follows_from_others_is_left_out() -> None:
+    assert house.reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
+    assert house.floors_of({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": 2, "b": 1, "c": 0}
+
+
+def test_the_picture_of_the_house_is_up_to_date(drawn: Any) -> None:
+    record = json.loads((ROOT / "docs" / "images" / "house.json").read_text(encoding="utf-8"))
+    for package, now in drawn.items():
+        shown = record["data"]["packages"][package]
+        for key in ("name", "floor", "asks"):
+            assert [room[key] for room in shown["rooms"]] == [room[key] for room in now["rooms"]], REDRAW
+        assert shown["arrows"] == now["arrows"], REDRAW
+
+
+def test_analysis_names_itself_nowhere_and_no_figure() -> None:
+    """Its imports are relative, so that the package has any name."""
+    for path in (ROOT / "analysis").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
+            assert not {"analysis", "figures", "benchmarks"} & {name.split(".")[0] for name in names}, path
+
+
+def test_figures_take_from_the_analysis_what_needs_no_torch() -> None:
+    used = {name for names in house.imports("figures").values() for name in names if name.startswith("analysis")}
+    assert used == {"analysis.provenance", "analysis.papers.selection_run"}
+    below = house.imports("analysis")["analysis.papers.selection_run"]
+    assert all(name.split(".")[0] in ("__future__", "collections", "numpy", "otm") for name in below)

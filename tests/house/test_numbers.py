@@ -1,0 +1,233 @@
+"""Numbers in texts are the constants' numbers: whoever changes a constant is told which sentences say it."""
+
+import importlib
+import re
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from tests.house.test_repository import ROOT
+
+# constant: {the way it is written: [file: sentence in which {} stands for it]}
+SAID: dict[str, dict[str, list[str]]] = {
+    "otm.pmf.SUM_TOLERANCE_FLOAT64": {
+        "1e-9": [
+            "otm/pmf.py: misses 1 by more than {} (float64)",
+            "otm/partial/top.py: misses 1 by more than {} (float64)",
+            "otm/trees/vector.py: {} (3e-5 in float32)",
+        ],
+    },
+    "otm.pmf.SUM_TOLERANCE_FLOAT32": {
+        "3e-5": [
+            "otm/pmf.py: (float64) or {} (float32)",
+            "otm/partial/top.py: (float64) or {} (float32)",
+            "otm/trees/vector.py: ({} in float32)",
+        ],
+    },
+    "otm.drafts.base.MAX_SEQUENCES": {
+        "four million": [
+            "otm/drafts/base.py: TooLarge: beyond {} sequences",
+            "otm/verbs.py: TooLarge: beyond {} sequences",
+            "otm/verifiers/base.py: `TooLarge` beyond {} sequences",
+            "otm/verifiers/select_then_reject.py: beyond {} draft sequences",
+            "otm/verifiers/optimal/verifier.py: beyond {} draft sequences",
+            "otm/transport/certify.py: beyond {} draft sequences",
+            "otm/audit/exact_audit.py: beyond {} draft sequences",
+            "otm/audit/sequence_audit.py: beyond {} blocks",
+            "otm/bounds/spectr.py: beyond {} sequences.",
+            "otm/bounds/spectr.py: beyond {} sequences, where",
+            "docs/theory.md: At {} sequences, the most that are enumerated",
+        ],
+    },
+    "otm.drafts.product_cut.MAX_TOKENS_TWO_DRAFTERS": {
+        "4,096": ["otm/drafts/product.py: two different drafters up to {} tokens", "README.md: two drafters up to V = {}"],
+    },
+    "otm.drafts.product_cut.MAX_TOKENS_MORE_DRAFTERS": {
+        "128": ["otm/drafts/product.py: more up to {} tokens", "README.md: more up to V = {} by a search"],
+    },
+    "otm.drafts.product_cut.CERTIFIED_GAP": {"1e-11": ["otm/drafts/product.py: certified to {}"]},
+    "otm.drafts.iid_cut.LARGEST_MULTIPLIED_POWER": {"64": ["docs/theory.md: 2k u·[k ≤ {}]"]},
+    "otm.drafts.successive_cut._QUADRATURE_ERROR": {"1e-15": ["otm/drafts/successive_cut.py: keeps the error below {}"]},
+    "otm.drafts.successive_cut._NEGLIGIBLE": {"1e-18": ["otm/drafts/successive_cut.py: has fallen below {}"]},
+    "otm.drafts.successive_cut._LAST_EXPONENT": {"50": ["otm/drafts/successive_cut.py: no node beyond c t = {}"]},
+    "otm.races.QUADRATURE_ERROR": {
+        "1e-12": ["otm/sequence/enumeration.py: races: {}", "otm/sequence/expected.py: races: {}"],
+    },
+    "otm.transport.lp.MAX_VARIABLES": {
+        "four million": ["otm/transport/lp.py: beyond {} variables", "README.md: up to {} variables"],
+    },
+    "otm.transport.lp.GAP_TOLERANCE": {
+        "1e-9": [
+            "otm/transport/lp.py: a gap above {} is an error",
+            "otm/transport/lp.py: upper − lower ≤ {}",
+            "otm/results.py: gap is at most {}",
+            "otm/verifiers/transport_plan.py: within the certified gap, {}",
+        ],
+    },
+    "otm.transport.lp._SCALE": {
+        "2^20": ["otm/transport/lp.py: multiplied by {}"],
+        "2²⁰": ["docs/theory.md: right-hand sides by {}"],
+    },
+    "otm.transport.program.MAX_ENTRIES": {"a million": ["otm/transport/program.py: beyond {} entries of π"]},
+    "otm.lossy.kl.MAX_PREFIXES": {
+        "4,096": ["otm/lossy/kl.py: beyond {} tokens", "otm/lossy/kl.py: at most {} tokens"],
+    },
+    "otm.verifiers.rejection_without_replacement.MAX_PATHS": {
+        "ten million": [
+            "otm/verifiers/recursive_rejection.py: at most {} (else `TooLarge`",
+            "otm/verifiers/rejection_without_replacement.py: beyond {} paths",
+        ],
+        "10⁷": ["README.md: path states, up to {}"],
+    },
+    "otm.verifiers.race.MAX_DRAFTABLE": {
+        "512": [
+            "otm/verifiers/race.py: with more than {} draftable tokens",
+            "otm/verifiers/race.py: about a second at n = {}",
+            "otm/verifiers/race.py: beyond {} tokens with p > 0",
+            "README.md: O(V²k·nodes), V ≤ {}",
+        ],
+    },
+    "otm.verifiers.race.MAX_PATHS": {"200,000": ["otm/verifiers/race.py: with more than {} entries"]},
+    "otm.verifiers.select_then_reject.MAX_PLANNED_SEQUENCES": {
+        "250,000": ["otm/verifiers/select_then_reject.py: ({} with None)"],
+    },
+    "otm.verifiers.select_then_reject._WEIGHT_TOLERANCE": {"1e-9": ["otm/verifiers/select_then_reject.py: It meets s to {}"]},
+    "otm.verifiers.optimal.verifier._LARGEST_EXACT_KERNEL": {
+        "512": ["otm/verifiers/optimal/verifier.py: for the kernel given more than {} drafts"],
+    },
+    "otm.verifiers.optimal.bins._MOST_BINS": {"2²⁰": ["otm/verifiers/optimal/verifier.py: an integer from 1 to {}"]},
+    "otm.comparison._MOST_SEQUENCES_BY_DEFAULT": {"4,096": ["otm/comparison.py: and beyond {}"]},
+    "otm.trees.shape.MAX_NODES": {
+        "fifty million": [
+            "otm/trees/shape.py: beyond {} vertices",
+            "otm/trees/optimal.py: beyond {} vertices",
+            "otm/trees/interchange.py: or {} vertices",
+        ],
+    },
+    "otm.trees.shape.MAX_PATHS": {"100,000": ["otm/trees/shape.py: beyond {} entries"]},
+    "otm.trees.vector.MAX_RANKS": {"ten million": ["otm/trees/vector.py: beyond {} ranks"]},
+    "otm.trees.cost.MAX_BUDGETS": {"a million": ["otm/trees/cost.py: beyond {} budgets"]},
+    "otm.trees.tunstall._LARGEST_EXTRA": {"2^53": ["otm/trees/tunstall.py: m would exceed {}"]},
+    "otm.trees.program.MAX_OPERATIONS": {"a billion": ["otm/trees/program.py: beyond {} comparisons"]},
+    "otm.trees.interchange.MAX_TEXT": {"64 Mi": ["otm/trees/interchange.py: beyond {} characters or"]},
+    "otm.trees.interchange.MAX_MASK": {"20,000": ["otm/trees/interchange.py: beyond {} vertices"]},
+    "otm.trees.interchange._SEQUOIA_TOLERANCE": {"1e-4": ["otm/trees/interchange.py: does not sum to 1 within {}"]},
+    "otm.trees.positions.MAX_TEXT": {
+        "64 Mi": ["otm/trees/positions.py: beyond {} characters.", "otm/trees/positions.py: beyond {} characters or"],
+    },
+    "otm.trees.positions.MAX_CELLS": {"ten million": ["otm/trees/positions.py: characters or {} cells"]},
+    "otm.sequence.enumeration.MAX_LAW": {"2²⁴": ["otm/sequence/enumeration.py: beyond {} sequences"]},
+    "otm.sequence.models.MAX_TABLE_ENTRIES": {
+        "2²⁴": ["otm/sequence/models.py: more than {} probabilities", "otm/sequence/models.py: beyond {} sequences"],
+    },
+    "otm.sequence.source.MAX_OUTCOMES": {
+        "twenty million": [
+            "otm/sequence/source.py: beyond {} outcomes",
+            "otm/sequence/enumeration.py: beyond {} outcomes",
+            "otm/sequence/best.py: or {} drafted trees",
+        ],
+    },
+    "otm.sequence.expected.MAX_CONTEXTS": {"a million": ["otm/sequence/expected.py: beyond {} contexts"]},
+    "otm.sequence.best.MAX_VARIABLES": {"a million": ["otm/sequence/best.py: beyond {} variables"]},
+    "otm.sequence.best.GAP_TOLERANCE": {
+        "1e-9": ["otm/sequence/best.py: upper − lower ≤ {}", "otm/sequence/best.py: does not certify to {}"],
+    },
+    "otm.audit.sampled_audit.MOST_SAMPLES": {"ten billion": ["otm/audit/sampled_audit.py: if n exceeds {}"]},
+    "otm.audit.sampled_audit._FIRST_LOOK": {"500": ["otm/audit/sampled_audit.py: is looked at after {}, 1,000"]},
+    "otm.audit.sampled_audit._LARGEST_BATCH": {"20,000": ["otm/audit/sampled_audit.py: gets up to {} rows a call"]},
+    "otm.audit.shrinking.BUDGET": {
+        "300": [
+            "otm/audit/batteries.py: exact audits per law, and up to {}",
+            "otm/audit/batteries.py: with V ≤ 3, and up to {}",
+        ],
+    },
+    "otm.audit.probing.GRID": {
+        "64": [
+            "otm/audit/probing.py: every cell is at least 1/{} wide",
+            "otm/audit/probing.py: Cells at least 1/{} wide are found",
+            "otm/audit/probing.py: narrower than 1/{} along an axis",
+            "otm/audit/probing.py: about {} · 12 calls",
+            "otm/audit/integration.py: narrower than 1/{} along an",
+        ],
+    },
+    "otm.audit.probing._PROBES": {
+        "12": ["otm/audit/probing.py: · {} calls for each axis", "otm/audit/probing.py: 53 · {} per"]
+    },
+    "otm.audit.broken.one_token.CLAMP": {
+        "1e-8": ["otm/audit/broken/one_token.py: residual at {}", "otm/audit/broken/entries.py: clamped at {}"],
+    },
+    "otm.audit.broken.usual_tests._SAMPLES": {
+        "10,000": [
+            "otm/audit/broken/usual_tests.py: more often in {} samples",
+            "otm/audit/broken/usual_tests.py: level 0.01 with {} samples",
+            "docs/audit.md: more often in {} samples",
+            "docs/audit.md: level .01, {} samples",
+        ],
+    },
+    "otm.audit.broken.usual_tests._BLOCKS": {
+        "12,000": ["otm/audit/broken/usual_tests.py: on {} blocks otherwise", "docs/audit.md: ({} blocks for faults"],
+    },
+    "otm.audit.broken.entries.LARGE_VOCABULARY": {"131,072": ["docs/audit.md: the clamp at V = {}"]},
+    "analysis.report.reading.ROWS_AT_ONCE": {"16,384": ["analysis/report/reading.py: at most {} rows at a time"]},
+    "analysis.report.aggregate._MOST_BYTES": {"512 Mi": ["analysis/report/aggregate.py: at most about {}B of tables"]},
+    "analysis.report.aggregate._MOST_CLUSTERS": {"512": ["docs/runs.md: beyond {} prompts it groups them"]},
+    "analysis.provenance._LARGEST_DIGESTED": {"40 Gi": ["analysis/provenance.py: names and sizes beyond {}B"]},
+    "analysis.statistics.CONFIDENCE": {
+        "95 %": [
+            "analysis/decode/efficiency.py: low, high: {} interval over prompts",
+            "analysis/decode/efficiency.py: with a {} interval over prompts",
+            "analysis/report/words.py: Bands are {} intervals over prompts",
+            "analysis/report/words.py: widened by the {} interval over prompts",
+            "analysis/report/words.py: than clusters, {} coverage",
+            "analysis/report/page.html: with {} intervals over prompts",
+            "analysis/report/page.html: Mean acceptance and its {} interval",
+        ],
+    },
+    "figures.figure1.SIZE": {"120": ["README.md: U({}) drafting"]},
+    "figures.figure2.DRAFT": {"0.25": ["README.md: Ber({}) drafting"]},
+}
+
+ENTRIES = [
+    pytest.param(constant, written, place, id=f"{constant}-{place.partition(':')[0]}")
+    for constant, ways in SAID.items()
+    for written, places in ways.items()
+    for place in places
+]
+
+NUMBERS = {"a": 1, "four": 4, "ten": 10, "twenty": 20, "fifty": 50}
+UNITS = {"%": Fraction(1, 100), "million": 10**6, "billion": 10**9, "Mi": 2**20, "Gi": 2**30}
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+
+
+def value_of(written: str) -> float:
+    """Read a number as texts write it: four million, 64 Mi, 2²⁴, 2^20, 4,096, 1e-9, 95 %."""
+    number, _, unit = written.partition(" ")
+    power = re.fullmatch(r"(2|10)(?:\^(\d+)|([⁰¹²³⁴⁵⁶⁷⁸⁹]+))", number)
+    if power:
+        return float(int(power[1]) ** int(power[2] or power[3].translate(SUPERSCRIPTS)))
+    return float(Fraction(NUMBERS.get(number) or number.replace(",", "")) * UNITS.get(unit, 1))
+
+
+@pytest.mark.parametrize(("constant", "written", "place"), ENTRIES)
+def test_texts_say_the_constants(constant: str, written: str, place: str) -> None:
+    module, _, name = constant.rpartition(".")
+    value: Any = getattr(importlib.import_module(module), name)
+    assert value_of(written) == value, f"{constant} is {value}: change {written!r} here and in {place}"
+    path, _, sentence = place.partition(": ")
+    said = sentence.format(written)
+    text = " ".join((ROOT / path).read_text(encoding="utf-8").split())
+    assert re.search(rf"(?<![\w,.]){re.escape(said)}", text), f"{path} lacks {said!r}"
+
+
+def test_every_limit_in_a_docstring_is_a_constant_s() -> None:
+    """`TooLarge: … beyond NUMBER`: the number stands in the table above, or the text names the constant."""
+    number = r"(?:a|four|ten|twenty|fifty) (?:million|billion)|\d+ Mi|2[⁰¹²³⁴⁵⁶⁷⁸⁹]+|\d[\d,]*\d"
+    known = {(place.partition(":")[0], written) for _, written, place in (entry.values for entry in ENTRIES)}
+    found = 0
+    for path in sorted((ROOT / "otm").rglob("*.py")):
+        for limit in re.findall(rf"TooLarge: [^.]*?(?:beyond|more than|exceeds?) ({number})", path.read_text(encoding="utf-8")):
+            found += 1
+            name = str(path.relative_to(ROOT))
+            assert (name, limit) in known, f"{name}: whose number is {limit!r}? Name the constant, or add it to SAID"
+    assert found > 20

@@ -1,0 +1,40 @@
+"""The frontiers as programs without structure, and instances for them."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+
+from otm import IID, Problem, WithoutReplacement
+from otm.drafts.base import enumerate_drafts
+from otm.verifiers.base import members
+
+
+def program(problem: Problem, *constraints_of: object) -> float:
+    """Best acceptance over couplings of the enumerated drafts and an output law π with constraints on π: no cut, no order."""
+    table = enumerate_drafts(problem.law, problem.draft)
+    live = table.mass > 0
+    hits = members(table.tokens[live], problem.num_tokens).astype(float)
+    flow = cp.Variable(hits.shape, nonneg=True)
+    law = cp.Variable(problem.num_tokens, nonneg=True)
+    constraints = [cp.sum(flow, axis=1) <= table.mass[live], cp.sum(flow, axis=0) <= law, cp.sum(law) == 1]
+    constraints += [make(law) for make in constraints_of]  # type: ignore[operator]
+    precise = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+    return float(cp.Problem(cp.Maximize(cp.sum(cp.multiply(hits, flow))), constraints).solve(solver="CLARABEL", **precise))
+
+
+def random_problems(seed: int, count: int, *, max_tokens: int, zeros: bool = True) -> list[Problem]:
+    rng = np.random.default_rng(seed)
+    found = []
+    for trial in range(count):
+        V = int(rng.integers(2, max_tokens + 1))
+        p, q = rng.dirichlet(np.ones(V)), rng.dirichlet(np.ones(V))
+        if zeros and trial % 3 == 0:
+            q[rng.integers(V)] = 0.0
+            q /= q.sum()
+        if zeros and trial % 4 == 0:
+            p[rng.integers(V)] = 0.0
+            p /= p.sum()
+        law = [IID(1), IID(2), IID(3), WithoutReplacement(2)][trial % 4]
+        found.append(Problem(draft=p, target=q, law=law))
+    return found

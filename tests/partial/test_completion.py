@@ -1,0 +1,68 @@
+"""Completions: admissible, and they reach the ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from otm.partial import TopTokens
+from tests.partial.oracles import LEVELS, SOLVER, _instances, curve, dense, highest_overlap, intervals, quantity, spread
+
+
+def test_ends_are_attained_by_admissible_completions() -> None:
+    for _, _, pair in _instances(60, seed=1):
+        lowest, highest = (dense(*spread(pair, c, pair.num_tokens)) for c in (pair.furthest, pair.closest))
+        for name, interval in intervals(pair).items():
+            if name.startswith("recursive") and not name.endswith(" 1"):
+                assert not interval.is_tight
+                continue
+            assert interval.is_tight
+            ends = (
+                (lowest[name], highest[name])
+                if name.split()[0] in ("overlap", "optimum", "kseq", "recursive")
+                else (
+                    highest[name],
+                    lowest[name],
+                )
+            )
+            # The completion may be off its own end by rounding and by the slack that the end was moved.
+            for end, value in zip((interval.lower, interval.upper), ends, strict=True):
+                assert end == value or abs(end - value) <= interval.slack + 1e-9 * abs(value), (name, interval, ends)
+
+
+def test_closest_curve_is_highest_at_every_level_at_once() -> None:
+    for _, _, pair in _instances(25, seed=3):
+        for level in LEVELS[1:6]:
+            assert curve(pair.closest, level) == pytest.approx(highest_overlap(pair, pair.num_tokens, level), abs=SOLVER)
+
+
+def test_no_completion_found_by_search_leaves_an_interval() -> None:
+    # Vertices (tails poured into tokens in random order) and mixtures of them; climbing on K-SEQ and on recursive rejection, whose
+    # extremes are not vertices' business.
+    rng = np.random.default_rng(4)
+    for _, _, pair in _instances(12, seed=5):
+        found = intervals(pair)
+        for name in ("kseq 3", "recursive 3", "kl_draft_target", "optimum 8"):
+            for sign in (1.0, -1.0):
+                best = [_pour(side, pair.num_tokens, rng) for side in (pair.draft, pair.target)]
+                value = quantity(name, *best)
+                for _ in range(12):
+                    step = rng.choice([1.0, 0.5, 0.1])
+                    moved = [
+                        (1 - step) * m + step * _pour(s, pair.num_tokens, rng)
+                        for m, s in zip(best, (pair.draft, pair.target), strict=True)
+                    ]
+                    reached = quantity(name, *moved)
+                    assert found[name].contains(reached), (name, found[name], reached)
+                    if sign * reached > sign * value:
+                        best, value = moved, reached
+
+
+def _pour(side: TopTokens, num_tokens: int, rng: np.random.Generator) -> np.ndarray:
+    mass = np.zeros(num_tokens)
+    mass[side.tokens[side.tokens >= 0]] = side.probabilities[side.tokens >= 0]
+    left = float(side.tail)
+    for token in rng.permutation(list(set(range(num_tokens)) - set(side.tokens.tolist()))):
+        mass[token] = min(left, float(side.cap))
+        left -= mass[token]
+    return mass / mass.sum()

@@ -1,0 +1,13 @@
+"""Pairs of real size."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import otm
+
+
+def language_model_pair(num_tokens: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.standard_normal(num_tokens)
+    return otm.from_logits(logits), otm.from_logits(logits + rng.standard_normal(num_tokens))

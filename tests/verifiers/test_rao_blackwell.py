@@ -1,0 +1,76 @@
+"""The interval from sampled paths: it holds the exact value, also where running sums cannot resolve masses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import otm
+from tests import exact
+from tests.tolerance import rounding
+from tests.verifiers.rational import recursive_without_replacement
+
+
+class TestRaoBlackwell:
+    @pytest.mark.parametrize(("num_tokens", "k"), [(4, 2), (6, 4), (12, 5)])
+    def test_the_interval_holds_the_exact_value(self, num_tokens: int, k: int) -> None:
+        rng = np.random.default_rng(k)
+        problem = otm.Problem(
+            draft=otm.examples.dirichlet(num_tokens, rng=rng),
+            target=otm.examples.dirichlet(num_tokens, rng=rng),
+            law=otm.WithoutReplacement(k),
+        )
+        value = otm.acceptance(otm.RecursiveRejection(), problem)
+        found = otm.verifiers.rao_blackwell_acceptance(
+            problem, samples=20_000, rng=rng, confidence=1 - 1e-9
+        )  # false alarm 1e-9
+        assert found.low <= value <= found.high
+        assert found.high - found.low < 0.05
+        plain = otm.estimate(otm.RecursiveRejection(), problem, samples=20_000, rng=rng, confidence=1 - 1e-9)
+        assert found.high - found.low < plain.high - plain.low
+
+    def test_masses_that_running_sums_cannot_resolve(self) -> None:
+        """Behind a token of mass 1 − 1e-20 the second stage must still see the others; sums of p in the order of q/p cannot."""
+        problem = otm.Problem(draft=[1.0, 4e-20, 3e-20, 3e-20], target=[0.1, 0.2, 0.5, 0.2], law=otm.WithoutReplacement(3))
+        value = float(recursive_without_replacement(exact.exact(problem.draft), exact.exact(problem.target), 3)[0])
+        assert otm.acceptance(otm.RecursiveRejection(), problem) == pytest.approx(value, abs=rounding(4, 3))
+        found = otm.verifiers.rao_blackwell_acceptance(
+            problem, samples=20_000, rng=np.random.default_rng(0), confidence=1 - 1e-9
+        )
+        assert found.low <= value <= found.high
+        assert found.high - found.low < 0.05
+
+    def test_nothing_to_reject(self) -> None:
+        """Where q = p to rounding, stages reject nothing, and no token is left to be drawn as rejected."""
+        rng = np.random.default_rng(0)
+        for _ in range(50):
+            p = otm.examples.dirichlet(5, rng=rng)
+            problem = otm.Problem(draft=p, target=p, law=otm.WithoutReplacement(3))
+            assert otm.verifiers.rao_blackwell_acceptance(problem, samples=20, rng=rng).mean == pytest.approx(
+                1.0, abs=rounding(5, 3)
+            )
+
+    def test_full_vocabulary_beyond_the_exact_sum(self) -> None:
+        rng = np.random.default_rng(0)
+        problem = otm.Problem(
+            draft=otm.examples.dirichlet(20_000, rng=rng),
+            target=otm.examples.dirichlet(20_000, rng=rng),
+            law=otm.WithoutReplacement(8),
+        )
+        found = otm.verifiers.rao_blackwell_acceptance(problem, samples=2_000, rng=rng, confidence=1 - 1e-9)
+        plain = otm.estimate(otm.RecursiveRejection(), problem, samples=20_000, rng=rng, confidence=1 - 1e-9)
+        assert max(found.low, plain.low) <= min(found.high, plain.high)
+        assert found.high <= otm.optimal_acceptance(problem)
+
+    def test_refusals(self) -> None:
+        problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2))
+        rng = np.random.default_rng(0)
+        with pytest.raises(otm.errors.Unsupported, match="without replacement"):
+            otm.verifiers.rao_blackwell_acceptance(problem, samples=10, rng=rng)
+        good = problem.with_law(otm.WithoutReplacement(2))
+        for arguments in ({"samples": 1}, {"samples": 10, "confidence": 1.0}, {"samples": 10, "confidence": 0.0}):
+            with pytest.raises(otm.errors.InvalidParameter):
+                otm.verifiers.rao_blackwell_acceptance(good, rng=rng, **arguments)
+        with pytest.raises(otm.errors.InvalidParameter, match=r"rng must be a numpy\.random\.Generator; got 0"):
+            otm.verifiers.rao_blackwell_acceptance(good, samples=10, rng=0)  # type: ignore[arg-type]
+        assert otm.verifiers.rao_blackwell_acceptance(good, samples=10, rng=rng).mean == pytest.approx(1.0, abs=1e-15)

@@ -1,0 +1,104 @@
+"""Select, then reject: any selection is lossless and accepts what it says, the plan loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import otm
+from otm.drafts.base import PAD, enumerate_drafts
+from tests import exact, strategies
+from tests.tolerance import rounding
+from tests.verifiers.rational import problem_of
+
+
+def weights_from(seed: int) -> Callable[[otm.Problem, np.ndarray], np.ndarray]:
+    """An arbitrary selection rule: weights that depend on the drafted tokens in no particular way."""
+
+    def rule(problem: otm.Problem, drafts: np.ndarray) -> np.ndarray:
+        weights = 1.1 + np.sin(seed + 3 * drafts + np.cumsum(drafts, axis=1) * np.arange(1, drafts.shape[1] + 1))
+        weights = np.where(drafts == PAD, 0.0, weights)
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    return rule
+
+
+def first_draft(problem: otm.Problem, drafts: np.ndarray) -> np.ndarray:
+    return np.eye(drafts.shape[1])[np.zeros(len(drafts), dtype=int)]
+
+
+class TestSelectThenReject:
+    @given(pair=strategies.pairs(min_tokens=3), seed=st.integers(0, 100), which=st.integers(0, 3))
+    def test_any_selection_is_lossless_and_accepts_what_it_says(
+        self, pair: tuple[np.ndarray, np.ndarray], seed: int, which: int
+    ) -> None:
+        law = (otm.IID(2), otm.WithoutReplacement(3), otm.Greedy(2), otm.TopK(2))[which]
+        problem = problem_of(pair, law)
+        verifier = otm.SelectThenReject(weights_from(seed))
+        plan = otm.coupling(verifier, problem)
+        tolerance = rounding(problem.num_tokens, law.k)
+        assert np.abs(plan.output_marginal - problem.target).max() <= tolerance
+        table = enumerate_drafts(law, problem.draft)
+        s = np.zeros(problem.num_tokens)
+        for row, weights, mass in zip(table.tokens, weights_from(seed)(problem, table.tokens), table.mass, strict=True):
+            for x, weight in zip(row, weights, strict=True):
+                if x != PAD:
+                    s[x] += weight * mass
+        by_rule = float(np.minimum(s, problem.target).sum())
+        assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(by_rule, abs=tolerance)
+        assert otm.acceptance(verifier, problem) == pytest.approx(plan.acceptance, abs=tolerance)
+        # Its law lies in the core: s(B) ≥ Pr(all drafts in B).
+        for B in exact.subsets(problem.num_tokens):
+            mask = np.isin(np.arange(problem.num_tokens), B)
+            assert s[mask].sum() >= law.containment(problem.draft, mask) - tolerance
+
+    def test_selecting_the_first_draft_is_single_draft_rejection(self) -> None:
+        rng = np.random.default_rng(0)
+        p, q = otm.examples.dirichlet(5, rng=rng), otm.examples.dirichlet(5, rng=rng)
+        single = otm.acceptance(otm.Maximal(), otm.Problem(draft=p, target=q, law=otm.IID(1)))
+        for law in (otm.IID(3), otm.WithoutReplacement(3)):
+            problem = otm.Problem(draft=p, target=q, law=law)
+            found = otm.acceptance(otm.SelectThenReject(first_draft), problem, by="rule")
+            assert found == pytest.approx(single, abs=rounding(5, 3))
+
+    @pytest.mark.parametrize("law", [otm.IID(3), otm.WithoutReplacement(3), otm.Greedy(3), otm.TopK(2)])
+    def test_the_plan_loses_nothing(self, law: otm.Law) -> None:
+        rng = np.random.default_rng(2)
+        for _ in range(5):
+            problem = otm.Problem(draft=otm.examples.dirichlet(6, rng=rng), target=otm.examples.dirichlet(6, rng=rng), law=law)
+            best = otm.optimal_acceptance(problem)
+            for by in ("membership", "rule"):
+                assert otm.acceptance(otm.SelectThenReject(), problem, by=by) == pytest.approx(best, abs=1e-9)
+
+    def test_a_law_inside_the_core_can_be_had_and_one_outside_is_refused(self) -> None:
+        problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.IID(2))
+        # s({0}) ≥ .25, s({1}) ≥ .09, s({2}) ≥ .04, s({0, 1}) ≥ .64, s({0, 2}) ≥ .49, s({1, 2}) ≥ .25: a vertex of the core.
+        wanted = np.array([0.25, 0.39, 0.36])
+        rule = otm.prepare(otm.SelectThenReject(otm.verifiers.selection_with_law(problem, law=wanted)), problem)
+        np.testing.assert_allclose(rule.law, wanted, atol=2e-9)
+        with pytest.raises(otm.errors.InvalidParameter, match=r"falls short by 0\.01 on B = \[0, 1\]"):
+            otm.verifiers.selection_with_law(problem, law=[0.25, 0.38, 0.37])
+
+    @pytest.mark.parametrize(
+        ("selection", "message"),
+        [
+            (lambda problem, drafts: np.ones(len(drafts)), r"one weight per draft, shape \(9, 2\); got \(9,\)"),
+            (lambda problem, drafts: np.ones(drafts.shape), "a row misses 1 by 1"),
+            (lambda problem, drafts: np.tile([1.5, -0.5], (len(drafts), 1)), "smallest is -0.5"),
+            (lambda problem, drafts: np.full(drafts.shape, np.nan), "Normalise them"),
+        ],
+    )
+    def test_bad_weights_are_refused(self, selection: Any, message: str) -> None:
+        problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.IID(2))
+        with pytest.raises(otm.errors.InvalidParameter, match=message):
+            otm.prepare(otm.SelectThenReject(selection), problem)
+
+    def test_weight_on_padding_is_refused(self) -> None:
+        problem = otm.Problem(draft=[1.0, 0.0], target=[0.5, 0.5], law=otm.WithoutReplacement(2))
+        with pytest.raises(otm.errors.InvalidParameter, match="0 on padding"):
+            otm.prepare(otm.SelectThenReject(lambda problem, drafts: np.full(drafts.shape, 0.5)), problem)
