@@ -794,6 +794,7 @@ def test_prompts_without_a_name_of_hexadecimal_digits_are_refused(tmp_path: Path
         ("PrefixTree((4, 2), Optimal())", ("IID", "Optimal", (4, 2))),
         ("Gsd(batch(4))", ("WithoutReplacement", "RecursiveRejection", (4,))),
         ("TreeVerification(chain(2), TopK(1), Naive())", ("TopK", "Naive", (1, 1))),
+        ("TreeVerification(chain(2), Deterministic(1), Naive())", ("TopK", "Naive", (1, 1))),
         ("Ersd(batch(4))", None),
         ("SpeculativeSampling(10**12)", None),
         ("SpeculativeSampling(1000000000000)", None),
