@@ -1,6 +1,6 @@
 """Record positions per second of the measurement alone at V = 128,256 on a GPU: `python -m benchmarks.measure_cuda`.
 
-Writes analysis/results/measure_DEVICE.json; without a GPU it says so and writes nothing.
+Writes benchmarks/results/measure_DEVICE.json; without a GPU it says so and writes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from analysis.provenance import environment, origin
 from benchmarks.measure import large_vocabulary
 
-RESULTS = Path(__file__).resolve().parents[1] / "analysis" / "results"
+RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def main(seconds: float = 5.0) -> int:

@@ -48,5 +48,5 @@ def caption(data: dict[str, Any]) -> str:
 def scheme_legend(axes: Axes, *, centre: float) -> None:
     """Explain line style and marker of the two schemes, at the bottom, `centre` across the axes."""
     optimum = Line2D([], [], color="#444444", marker="o", mfc="white", label="OTM-k (optimum)")
-    kseq = Line2D([], [], color="#444444", marker="s", mfc="white", ls=(0, (4, 2)), label="K-SEQ")
+    kseq = Line2D([], [], color="#444444", marker="s", mfc="white", ls=(0, (4, 2)), label=otm.KSeq.title)
     axes.legend(handles=[optimum, kseq], handlelength=3.2, loc="lower center", bbox_to_anchor=(centre, 0.0))

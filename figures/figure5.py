@@ -54,7 +54,7 @@ def draw(data: dict[str, Any]) -> Figure:
     """Draw both acceptance curves, and the two distributions beside them."""
     canvas, (axes, side) = _two_panels()
     axes.plot(data["k"], data["optimum"], color=plot.PALETTE[0], label="OTM-k (optimum)")
-    axes.plot(data["k"], data["kseq"], color=plot.PALETTE[1], ls=(0, (4, 2)), label="K-SEQ")
+    axes.plot(data["k"], data["kseq"], color=plot.PALETTE[1], ls=(0, (4, 2)), label=otm.KSeq.title)
     plot.points(axes, [p["k"] for p in data["points"]], data["points"], colour=plot.PALETTE[0])
     plot.points(axes, [p["k"] for p in data["kseq_points"]], data["kseq_points"], colour=plot.PALETTE[1], marker="s")
     axes.set_xlabel("number of drafts k")

@@ -23,7 +23,8 @@ from otm import plot
 TITLE = "Schemes, laws and the lossy frontier"
 KS = (1, 2, 3, 4, 6)
 FRONTIER_KS = (1, 2, 4)
-LAW_NAMES = {"IID": "i.i.d.", "WithoutReplacement": "without replacement", "Greedy": "greedy", "TopK": "top k"}
+TITLES = {cls.__name__: cls.title for cls in (*otm.drafts.LAWS, *otm.verifiers.VERIFIERS)}
+"""Display names by class, as the data names laws and verifiers."""
 
 
 def pairs() -> list[tuple[str, np.ndarray, np.ndarray]]:
@@ -147,12 +148,20 @@ def _legend_handles(
     panels: list[dict[str, Any]], names: list[str], colours: dict[str, str], markers: dict[str, str]
 ) -> list[Any]:
     laws = [
-        Line2D([], [], color="black", ls=plot.LAW_LINES[law], lw=1.8, label=f"optimum, {LAW_NAMES.get(law, law)}")
-        for law in _laws(panels)
+        Line2D([], [], color="black", ls=plot.LAW_LINES[law], lw=1.8, label=f"optimum, {TITLES[law]}") for law in _laws(panels)
     ]
     lossy = {row["verifier"] for panel in panels for row in panel["rows"] if not row["lossless"]}
     schemes = [
-        Line2D([], [], color=colours[n], marker=markers[n], lw=1.0, ms=5, mfc="white" if n in lossy else colours[n], label=n)
-        for n in sorted(names, key=lambda n: (n in lossy, n))
+        Line2D(
+            [],
+            [],
+            color=colours[n],
+            marker=markers[n],
+            lw=1.0,
+            ms=5,
+            mfc="white" if n in lossy else colours[n],
+            label=TITLES[n],
+        )
+        for n in sorted(names, key=lambda n: (n in lossy, TITLES[n].lower()))
     ]
     return [*laws, *schemes]

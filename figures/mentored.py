@@ -11,13 +11,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+import otm
 from figures.paths import DATA
 from figures.work import Work
 from otm import plot
 
 TITLE = "Speed against distortion"
 CAPTURE = DATA / "mentored.json"
-FAMILIES = ("Mentored", "Lenience", "Fuzzy", "TypicalAcceptance")
+FAMILIES: tuple[type[otm.Verifier], ...] = (otm.Mentored, otm.Lenience, otm.Fuzzy, otm.TypicalAcceptance)
 
 
 def compute(work: Work) -> dict[str, Any]:
@@ -40,11 +41,11 @@ def draw(data: dict[str, Any]) -> Figure:
     axes.axhspan(lossless["low"], lossless["high"], color="#DDDDDD", lw=0)
     axes.annotate("lossless", (1.0, lossless["mean"]), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
     for number, family in enumerate(FAMILIES):
-        rows = sorted((row for row in data["rows"] if row["label"].startswith(family)), key=lambda row: row["kl"])
+        rows = sorted((row for row in data["rows"] if row["label"].startswith(family.__name__)), key=lambda row: row["kl"])
         colour, marker = plot.PALETTE[number], plot.MARKERS[number]
         axes.plot([row["kl"] for row in rows], [row["mean"] for row in rows], color=colour, lw=1.0)
         plot.points(axes, [row["kl"] for row in rows], rows, colour=colour, marker=marker)
-        axes.plot([], [], color=colour, marker=marker, mfc="white", label=family)
+        axes.plot([], [], color=colour, marker=marker, mfc="white", label=family.title)
         for row in rows:
             argument = row["label"].partition("(")[2].rstrip(")")
             axes.annotate(

@@ -79,7 +79,7 @@ class ComparisonRow:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The rows, and what was left out and why; prints as a table."""
+    """The rows, and what was left out and why; prints as a table, schemes by their display names."""
 
     rows: tuple[ComparisonRow, ...]
     left_out: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class Comparison:
         return "\n".join([*spaced, *([""] if notes or self.left_out else []), *notes, *self.left_out])
 
     def records(self) -> list[dict[str, object]]:
-        """Return the rows as plain dictionaries, for a data frame or JSON."""
+        """Return the rows as plain dictionaries, for a data frame or JSON; law and verifier are their identities (`repr`)."""
         return [
             {
                 "law": repr(row.law),
@@ -183,15 +183,15 @@ def compare(
             except InvalidParameter as error:  # more distinct drafts than tokens
                 if laws is not None:
                     raise
-                skipped.add(f"left out: {make(count)!r}: {error}")
+                skipped.add(f"left out: {make(count)}: {error}")
                 continue
             best = _optimum_or_none(here)
             enumerable = here.law.num_sequences(problem.num_tokens) <= _MOST_SEQUENCES_BY_DEFAULT
             for verifier in chosen_verifiers:
                 if verifiers is None and isinstance(verifier, PLANS) and not enumerable:
                     skipped.add(
-                        f"left out beyond {_MOST_SEQUENCES_BY_DEFAULT:,} draft sequences: {_call(verifier)}, whose value is the "
-                        "optimum column; name it in verifiers= to run its program"
+                        f"left out beyond {_MOST_SEQUENCES_BY_DEFAULT:,} draft sequences: {verifier}; its value is the "
+                        f"optimum column, and {verifier!r} in verifiers= runs its program"
                     )
                 elif verifier.supports(here.law):
                     rows.append(_row(verifier, here, best, samples, generator))
@@ -200,7 +200,7 @@ def compare(
                         "left out: pairs of verifier and draft law that do not fit each other (README, table of schemes)"
                     )
                 elif laws is not None:
-                    skipped.add(f"left out: {_call(verifier)} does not verify drafts of {here.law!r}")
+                    skipped.add(f"left out: {verifier} for drafts {here.law}, which it does not verify")
     return Comparison(rows=tuple(rows), left_out=tuple(sorted(skipped)))
 
 
@@ -271,7 +271,7 @@ def _merged_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     found: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         if row.note:
-            found.setdefault((_call(row.verifier), type(row.law).__name__, row.note), []).append(str(row.law.k))
+            found.setdefault((str(row.verifier), row.law.title, row.note), []).append(str(row.law.k))
     return [f"— {verifier}, {law}, k = {', '.join(ks)}: {note}" for (verifier, law, note), ks in found.items()]
 
 
@@ -281,8 +281,8 @@ def _cells(row: ComparisonRow) -> tuple[str, ...]:
 
     return (
         str(row.law.k),
-        repr(row.law),
-        _call(row.verifier) + ("" if row.verifier.lossless else " lossy"),
+        row.law.title,
+        str(row.verifier) + ("" if row.verifier.lossless else ", lossy"),
         number(row.exact),
         number(row.optimum),
         number(row.gap),
@@ -290,16 +290,6 @@ def _cells(row: ComparisonRow) -> tuple[str, ...]:
         *(("", "") if row.distortion is None else (number(row.distortion.total_variation), number(row.distortion.kl))),
         "" if row.monte_carlo is None else str(row.monte_carlo),
     )
-
-
-def _call(verifier: Verifier) -> str:
-    """Return the shortest call that makes this verifier: its name and the parameters that differ from their defaults."""
-    changed = [
-        f"{field.name}={getattr(verifier, field.name)!r}"
-        for field in dataclasses.fields(verifier)
-        if getattr(verifier, field.name) != field.default
-    ]
-    return f"{type(verifier).__name__}({', '.join(changed)})"
 
 
 def _pad(cell: str, width: int, name: str) -> str:

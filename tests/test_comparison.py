@@ -163,8 +163,8 @@ class TestPrint:
         text = str(table)
         for row in table.rows:
             assert row.gap is not None
-            name, k = f" {type(row.verifier).__name__}(", str(row.law.k)
-            line = next(x for x in text.splitlines() if x.split()[:1] == [k] and name in x and repr(row.law) in x)
+            name, k = f"  {row.verifier}  ", str(row.law.k)
+            line = next(x for x in text.splitlines() if x.split()[:1] == [k] and name in x and f"  {row.law.title}  " in x)
             for number in (row.exact, row.optimum, row.gap):
                 assert f"{number:.6f}" in line
             assert str(row.monte_carlo) in line
@@ -195,13 +195,13 @@ class TestPrint:
         assert plan.optimum == pytest.approx(kseq.optimum)
         assert kseq.exact is not None
         text = str(table)
-        assert re.search(r"TransportPlan\(\) +—", text)
+        assert re.search("transport plan +—", text)
         assert "limited to 4,000,000" in text.splitlines()[-1]
-        assert text.splitlines()[-1].startswith("— TransportPlan()")
+        assert text.splitlines()[-1].startswith("— transport plan, i.i.d., k = 2: ")
 
     def test_named_pairs_that_do_not_fit_are_listed(self) -> None:
         table = compare(draft=DRAFT, target=TARGET, verifiers=[Maximal(), KSeq()], laws=[IID], k=[1, 2], samples=0)
-        assert table.left_out == ("left out: Maximal() does not verify drafts of IID(k=2)",)
+        assert table.left_out == ("left out: single-draft rejection for drafts i.i.d. (k = 2), which it does not verify",)
         assert str(table).splitlines()[-1] == table.left_out[0]
 
 

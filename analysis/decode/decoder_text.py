@@ -23,6 +23,7 @@ from ..errors import AnalysisError
 _MAX_TEXT = 10_000
 _MAX_FILE = 1 << 26
 _MOST_LEVELS = 1_000
+_EARLIER_LAWS = {"Deterministic": "TopK"}  # as results files of earlier versions have them
 
 
 def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
@@ -170,7 +171,7 @@ def _call(node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]] | Non
 
 
 def _plan(law: str, verifier: str, counts: tuple[int, ...]) -> tuple[str, str, tuple[int, ...]] | None:
-    return (law, verifier, counts) if law and verifier and counts else None
+    return (_EARLIER_LAWS.get(law, law), verifier, counts) if law and verifier and counts else None
 
 
 def _name(arguments: list[ast.expr], default: str) -> str:

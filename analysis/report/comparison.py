@@ -86,22 +86,22 @@ def plot_comparison(result: PromptComparison, path: Path) -> None:
 def _picture(result: PromptComparison) -> Figure:
     canvas, axes = plot.figure(width=6.8, height=4.2)
     rows = [row for row in result.table.rows if row.verifier.lossless and not isinstance(row.verifier, otm.Naive)]
-    laws = sorted({type(row.law).__name__ for row in rows})
-    names = sorted({type(row.verifier).__name__ for row in rows})
-    for law in laws:
-        here = [row for row in rows if type(row.law).__name__ == law]
+    names = sorted({str(row.verifier) for row in rows})
+    for law in sorted({type(row.law) for row in rows}, key=lambda law: law.title):
+        line = plot.LAW_LINES[law.__name__]
+        here = [row for row in rows if type(row.law) is law]
         best = {row.law.k: row.optimum for row in here if row.optimum is not None}
-        axes.plot(list(best), list(best.values()), color="black", lw=2, ls=plot.LAW_LINES[law], label=f"optimum · {law}")
+        axes.plot(list(best), list(best.values()), color="black", lw=2, ls=line, label=f"optimum · {law.title}")
         for number, name in enumerate(names):
-            mine = [row for row in here if type(row.verifier).__name__ == name]
+            mine = [row for row in here if str(row.verifier) == name]
             points = [(row.law.k, _shown(row), row.exact is not None) for row in mine if _shown(row) is not None]
             if not points:
                 continue
             colour, marker = plot.PALETTE[number % len(plot.PALETTE)], plot.MARKERS[number % len(plot.MARKERS)]
-            axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, lw=1.1, ls=plot.LAW_LINES[law])
+            axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, lw=1.1, ls=line)
             for k, value, exact in points:
                 axes.plot(k, value, marker=marker, ms=5, color=colour, mfc=colour if exact else "white", ls="none")
-            axes.plot([], [], color=colour, marker=marker, ms=5, lw=1.1, ls=plot.LAW_LINES[law], label=f"{name} · {law}")
+            axes.plot([], [], color=colour, marker=marker, ms=5, lw=1.1, ls=line, label=f"{name} · {law.title}")
     ks = sorted({row.law.k for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ks, [str(k) for k in ks])

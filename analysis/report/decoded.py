@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+import otm
 
 from ..decode.decoder_text import levels_of, most_tokens
 from ..decode.efficiency import block_efficiency
@@ -110,6 +111,9 @@ def read_decode(path: Path) -> DecodeRun:
     return DecodeRun(rows, settings if isinstance(settings, dict) else {})
 
 
+_IDENTITIES = {verifier.__name__: repr(verifier()) for verifier in otm.verifiers.VERIFIERS}
+"""By class, the identity of a verifier written without parameters."""
+
 _SINGLE_REJECTION = ("Maximal", "KSeq", "RecursiveRejection", "NaiveTree", "Optimal")
 """With one draft all of these are the maximal coupling, whatever the law."""
 
@@ -139,7 +143,7 @@ def _find(run: Run, law: str, verifier: str, k: int) -> int | None:
         best = verifier in ("Optimal", "GreedyOptimal") or (law, verifier) == ("TopK", "Naive")
         if best and column.optimum == column.name:
             return i
-        if re.sub(r"[^a-z]", "", column.label.lower()) == verifier.lower() and column.definition == "membership":
+        if column.scheme == _IDENTITIES.get(verifier) and column.definition == "membership":
             return i
     return None
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ..errors import AnalysisError
 from ..layout import PROMPTS, SHARDS
 from ..run.manifest import damaged, read_manifest
+from ..run.shards import column_of_today
 
 SETTING_COLUMNS = ("temperature", "draft_temperature", "top_p", "draft_top_p")
 ROWS_AT_ONCE = 16_384
@@ -55,12 +56,14 @@ class SchemeColumn(Column):
     """The acceptance of one scheme at one number of drafts.
 
     Attributes:
+        scheme: its identity, class and every parameter; "optimum", or a bound's name.
         law, k: how the drafts are drawn, and how many.
         lossless: whether the output keeps the target's law.
         optimum: name of the column with the optimum of the same law and k, None where there is none.
         definition: "membership", "rule" or "bound".
     """
 
+    scheme: str
     law: str
     k: int
     lossless: bool
@@ -127,8 +130,9 @@ class Run:
         for path in self.shards:
             with _open(path) as shard:
                 try:
-                    for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
-                        yield {name: _array(batch.column(name), name, path) for name in columns}
+                    stored = {column_of_today(name): name for name in shard.schema_arrow.names}
+                    for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE, columns=[stored[name] for name in columns]):
+                        yield {name: _array(batch.column(stored[name]), name, path) for name in columns}
                 except (OSError, pa.ArrowException) as error:
                     raise _unreadable(path, error) from error
 
@@ -141,8 +145,8 @@ def open_run(folder: Path) -> Run:
             column that the manifest names, or a size is beyond what a report needs.
     """
     manifest = read_manifest(folder)
-    schemes = tuple(_scheme(entry) for entry in _entries(manifest, "schemes"))
-    statistics = tuple(_statistic(entry) for entry in _entries(manifest, "statistics"))
+    schemes = tuple(_scheme(entry) for entry in manifest["schemes"])
+    statistics = tuple(_statistic(entry) for entry in manifest["statistics"])
     shards = _shards(folder)
     names = [name for column in (*schemes, *statistics) for name in {column.lower, column.upper}]
     if len(set(names)) != len(names) or not 1 <= len(names) <= _MOST_COLUMNS or not schemes:
@@ -150,6 +154,15 @@ def open_run(folder: Path) -> Run:
     num_rows, fields = _check_footers(shards, {"prompt", "position", "temperature", *names})
     settings = tuple(name for name in SETTING_COLUMNS if name in fields)
     return Run(folder, manifest, schemes, statistics, settings, shards, num_rows)
+
+
+def class_of(identity: str) -> str:
+    """Return the class of a scheme, without its parameters.
+
+    >>> class_of("KSeq(gamma=None)"), class_of("optimum")
+    ('KSeq', 'optimum')
+    """
+    return identity.partition("(")[0]
 
 
 def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
@@ -168,13 +181,6 @@ def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
     return found
 
 
-def _entries(manifest: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    entries = manifest.get(name, [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise damaged(f"{name!r} is not a list of objects")
-    return entries
-
-
 def _scheme(entry: dict[str, Any]) -> SchemeColumn:
     k, optimum = entry.get("k"), entry.get("optimum_column")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1 or not isinstance(optimum, str | None):
@@ -184,7 +190,8 @@ def _scheme(entry: dict[str, Any]) -> SchemeColumn:
         name,
         lower,
         upper,
-        label=_text(entry, "scheme"),
+        scheme=_text(entry, "scheme"),
+        label=_text(entry, "label"),
         law=_text(entry, "law"),
         k=k,
         lossless=entry.get("lossless") is True,
@@ -232,7 +239,7 @@ def _check_footers(shards: tuple[Path, ...], needed: set[str]) -> tuple[int, set
     rows, common = 0, None
     for path in shards:
         with _open(path) as shard:
-            names = set(shard.schema_arrow.names)
+            names = {column_of_today(name) for name in shard.schema_arrow.names}
             footer = shard.metadata
             sizes = [footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)]
         if missing := sorted(needed - names):

@@ -8,31 +8,22 @@ from typing import Any
 
 import numpy as np
 
+import otm
+
 from ..statistics import Floats, Means
 from .aggregate import Aggregates, Binned
 from .decoded import DecodeRun
-from .reading import SETTING_COLUMNS, Run, SchemeColumn
+from .reading import SETTING_COLUMNS, Run, SchemeColumn, class_of
 from .survey import first_setting
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 HISTOGRAM_BINS = 40
 
-LAWS = {
-    "IID": "i.i.d.",
-    "WithoutReplacement": "no repeats",
-    "Greedy": "top k−1 + draw",
-    "TopK": "top k",
-}
-"""Short names of the draft laws, for legends; `words` explains them."""
+LAWS = {law.__name__: law.title for law in otm.drafts.LAWS}
+"""Display names of the draft laws by class; `words` explains them."""
 
 ATTAINED = {"IID": "otm.Optimal", "Greedy": "otm.GreedyOptimal"}
 """The verifier that attains the optimum of a draft law at any vocabulary size."""
-
-_OPTIMUM_LABELS = {
-    law: f"optimum, {drafts} ({ATTAINED[law]})" for law, drafts in (("IID", "i.i.d. drafts"), ("Greedy", LAWS["Greedy"]))
-}
-
-_NAIVE_OPTIMAL = "naive (optimal)", "TopK"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +31,8 @@ class Scheme:
     """One line of a chart: the columns of one scheme over k.
 
     Attributes:
-        name: what it is called, without its law.
-        law, definition: as in the manifest.
+        identity, law, definition: as in the manifest.
+        name: its display name, without its law.
         label: unique name for readers.
         kind: "optimum", "verifier", "lossy" or "bound".
         usable: whether it can be chosen: a verifier, or an optimum that one of `otm` attains.
@@ -49,9 +40,10 @@ class Scheme:
         optimum: index of the scheme that is the optimum of the same law, None without one.
     """
 
-    name: str
+    identity: str
     law: str
     definition: str
+    name: str
     label: str
     kind: str
     usable: bool
@@ -63,24 +55,24 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
     """Group the columns of a run into schemes; optima first, then verifiers, lossy schemes and bounds."""
     families: dict[tuple[str, str, str], list[int]] = {}
     for i, column in enumerate(run.schemes):
-        families.setdefault((column.label, column.law, column.definition), []).append(i)
+        families.setdefault((column.scheme, column.law, column.definition), []).append(i)
     kinds = {key: _kind([run.schemes[i] for i in columns]) for key, columns in families.items()}
     order = sorted(families, key=lambda key: ("optimum", "verifier", "lossy", "bound").index(kinds[key]))
     family_of = {run.schemes[i].name: n for n, key in enumerate(order) for i in families[key]}
-    definitions = {(name, law): {d for n, w, d in families if (n, w) == (name, law)} for name, law, _ in families}
+    definitions = {(scheme, law): {d for s, w, d in families if (s, w) == (scheme, law)} for scheme, law, _ in families}
     schemes = []
     for key in order:
-        name, law, definition = key
+        identity, law, definition = key
         columns = sorted(families[key], key=lambda i: run.schemes[i].k)
         optima = [family_of.get(str(run.schemes[i].optimum)) for i in columns]
-        label = f"{name} ({LAWS.get(law, law)})"
-        if len(definitions[name, law]) > 1 and definition == "rule":
-            label = f"{name}, by rule ({LAWS.get(law, law)})"
+        name = run.schemes[columns[0]].label
+        rule = ", by rule" if len(definitions[identity, law]) > 1 and definition == "rule" else ""
+        label = f"{name}{rule} ({LAWS.get(law, law)})".replace(") (", "; ")  # parameters and law share one pair of brackets
         attained = kinds[key] == "optimum" and law in ATTAINED
-        if attained or (name, law) == _NAIVE_OPTIMAL:  # names that say their law
-            name = label = _OPTIMUM_LABELS[law] if attained else "naive, optimal for top-k drafts"
+        if attained:
+            name = label = f"optimum, {LAWS[law]} drafts ({ATTAINED[law]})"
         usable = attained or kinds[key] == "verifier"
-        schemes.append(Scheme(name, law, definition, label, kinds[key], usable, tuple(columns), optima[0]))
+        schemes.append(Scheme(identity, law, definition, name, label, kinds[key], usable, tuple(columns), optima[0]))
     return tuple(schemes)
 
 
@@ -137,7 +129,7 @@ def _kind(columns: list[SchemeColumn]) -> str:
     if not all(column.lossless for column in columns):
         return "lossy"
     own = all(column.optimum == column.name for column in columns)
-    return "optimum" if own and columns[0].label.lower().startswith("optim") else "verifier"
+    return "optimum" if own and class_of(columns[0].scheme) in ("optimum", "GreedyOptimal") else "verifier"
 
 
 def _band(lower: Means, upper: Means) -> dict[str, Any]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from .aggregate import Aggregates
-from .reading import Run
-from .summary import LAWS, Scheme
+from .reading import Run, class_of
+from .summary import ATTAINED, LAWS, Scheme
 
 _TERMS = {
     "Draft and target": "A small draft model proposes tokens, a large target model checks them. The check is arranged so that "
@@ -17,7 +15,7 @@ _TERMS = {
     "k": "The number of alternative drafts for one and the same position.",
     "Optimum": "The largest acceptance that any lossless scheme can reach with these drafts, computed exactly. It depends on both "
     "models and on how drafts are drawn, not on the verifier. "
-    "otm.Optimal() attains it for i.i.d. drafts and otm.GreedyOptimal() for top k−1 and one draw, at any vocabulary size.",
+    "otm.Optimal() attains it for i.i.d. drafts and otm.GreedyOptimal() for greedy ones, at any vocabulary size.",
     "Gap": "Optimum minus acceptance: what a better verifier on the same drafts would still win.",
     "Target call": "One pass of the target model over the drafted tokens. Tokens per target call (block efficiency) count the "
     "accepted drafts and the one token that the target always adds.",
@@ -43,26 +41,22 @@ _LAW_TERMS = {
 }
 
 _SCHEME_TERMS = {
-    "kseq": "tries the drafts in turn with acceptance min(1, q/(γp)) for the best γ (SpecTr, Algorithm 2)",
-    "recursiverejection": "tries the drafts in turn, each against what the target has left (SpecInfer, RSD)",
-    "naive": "samples the target and looks whether a draft hit it",
-    "naivetree": "the maximal coupling on the first draft; its residual may hit the others",
-    "maximal": "standard single-draft speculative sampling (Leviathan et al. 2023; Chen et al. 2023)",
-    "race": "both models use the same Gumbel noise; accepted where both pick the same token (ERSD; Daliri et al. 2024)",
-    "listrace": "k draft races against one target race (Rowan et al. 2025)",
-    "minhash": "shared darts thrown until each model accepts one (Daliri et al. 2024)",
-    "singledraftrejection": "standard speculative sampling with one draft (Leviathan et al. 2023; Chen et al. 2023)",
-    "optimumiiddraftsotmoptimal": "selects a draft by independent scores, then one rejection step; no verifier of i.i.d. drafts "
-    "accepts more",
-    "optimumtopkdrawotmgreedyoptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
-    "greedyoptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
-    "naiveoptimalfortopkdrafts": "samples the target and looks whether it is among the top k; nothing lossless does better "
-    "with these drafts",
-    "spechub": "two drafts, the most likely token as a hub (SpecHub)",
-    "lenience": "accepts more than is lossless by a factor (Leviathan et al. 2023, A.5)",
-    "typicalacceptance": "accepts what the target finds typical (Medusa)",
-    "fuzzy": "accepts wherever the two distributions are close (Holsman et al. 2025)",
+    "KSeq": "tries the drafts in turn with acceptance min(1, q/(γp)) for the best γ (SpecTr, Algorithm 2)",
+    "RecursiveRejection": "tries the drafts in turn, each against what the target has left (SpecInfer, RSD)",
+    "Naive": "samples the target and looks whether a draft hit it; with top-k drafts nothing lossless does better",
+    "NaiveTree": "the maximal coupling on the first draft; its residual may hit the others",
+    "Maximal": "standard speculative sampling with one draft (Leviathan et al. 2023; Chen et al. 2023)",
+    "Race": "both models use the same Gumbel noise; accepted where both pick the same token (ERSD; Daliri et al. 2024)",
+    "ListRace": "k draft races against one target race (Rowan et al. 2025)",
+    "MinHash": "shared darts thrown until each model accepts one (Daliri et al. 2024)",
+    "Optimal": "selects a draft by independent scores, then one rejection step; no verifier of i.i.d. drafts accepts more",
+    "GreedyOptimal": "the optimal verifier for top k−1 and one draw (Hu et al. 2025)",
+    "SpecHub": "two drafts, the most likely token as a hub (SpecHub)",
+    "Lenience": "accepts more than is lossless by a factor (Leviathan et al. 2023, A.5)",
+    "TypicalAcceptance": "accepts what the target finds typical (Medusa)",
+    "Fuzzy": "accepts wherever the two distributions are close (Holsman et al. 2025)",
 }
+"""What each verifier does, by its class."""
 
 _POSITIONS = {
     "text": "Both models were compared along the given text (teacher forcing). The numbers describe how well the draft "
@@ -88,7 +82,8 @@ def terms(schemes: tuple[Scheme, ...]) -> list[tuple[str, str]]:
     lossy = "Lossy: the output no longer has the target's distribution. Shown for comparison, never recommended."
     seen: dict[str, str] = {}
     for scheme in (scheme for scheme in schemes if scheme.kind != "bound"):
-        known = _SCHEME_TERMS.get(re.sub(r"[^a-z]", "", scheme.name.lower()))
+        verifier = ATTAINED[scheme.law].removeprefix("otm.") if scheme.kind == "optimum" and scheme.usable else scheme.identity
+        known = _SCHEME_TERMS.get(class_of(verifier))
         parts = [known[0].upper() + known[1:] + "." if known else "", lossy if scheme.kind == "lossy" else ""]
         if any(parts):
             seen[scheme.name] = " ".join(part for part in parts if part)

@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from otm.table import TableColumn, table_columns
 
 from ..errors import AnalysisError
 from ..files import make_folder, write_json
 from ..layout import MANIFEST, SHARDS
 from ..provenance import INCIDENTAL, differences, origin
-from .shards import finished_shards
+from .shards import column_of_today, finished_shards
 
-if TYPE_CHECKING:
-    from otm.table import TableColumn
-
-SCHEMA = 1
+SCHEMA = 2
 _MOST_BYTES = 16 << 20
 
 Manifest = dict[str, Any]
@@ -60,6 +59,7 @@ def manifest_of(
             {
                 "column": column.name,
                 "scheme": column.scheme,
+                "label": column.label,
                 "law": column.law,
                 "k": column.k,
                 "lossless": column.lossless,
@@ -93,7 +93,7 @@ def as_intervals(manifest: Manifest) -> Manifest:
 
 
 def read_manifest(run: Path) -> Manifest:
-    """Return a run's manifest, or raise `AnalysisError` if there is none that this version understands."""
+    """Return a run's manifest in today's schema, or raise `AnalysisError` if there is none that this version understands."""
     path = run / MANIFEST
     if not path.is_file():
         raise AnalysisError(
@@ -106,10 +106,28 @@ def read_manifest(run: Path) -> Manifest:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise damaged(f"it is not JSON ({error})") from error
-    if not isinstance(record, dict) or record.get("schema_version") != SCHEMA:
-        version = record.get("schema_version") if isinstance(record, dict) else None
-        raise damaged(f"its schema_version is {version!r}, this version reads {SCHEMA}")
-    return record
+    version = record.get("schema_version") if isinstance(record, dict) else None
+    if version not in (1, SCHEMA):
+        raise damaged(f"its schema_version is {version!r}, this version reads 1 and {SCHEMA}")
+    for name in ("schemes", "statistics"):
+        entries = record.setdefault(name, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise damaged(f"{name!r} is not a list of objects")
+    return record if version == SCHEMA else _from_first_schema(record)
+
+
+def _from_first_schema(record: Manifest) -> Manifest:
+    """Return a manifest of schema 1 in today's: `scheme` was the label there, and a column's name said which scheme it holds."""
+    known = {column.stem: column for column in table_columns((1, 2))}  # every scheme is defined for one of the two
+    schemes = []
+    for entry in record["schemes"]:
+        names = {key: column_of_today(entry[key]) for key in ("column", "optimum_column") if isinstance(entry.get(key), str)}
+        column = known.get(names.get("column", "").removesuffix(f"_k{entry.get('k')}"))
+        told = {"label": entry.get("scheme")}
+        if column is not None:
+            told = {"scheme": column.scheme, "label": column.label, "law": column.law}
+        schemes.append(entry | names | told)
+    return record | {"schema_version": SCHEMA, "schemes": schemes}
 
 
 def damaged(why: str) -> AnalysisError:
@@ -118,12 +136,13 @@ def damaged(why: str) -> AnalysisError:
 
 
 def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:
-    """Return where two manifests differ in anything that values depend on, one line per place."""
+    """Return where two manifests differ in anything that values depend on, one line per place; labels are for readers."""
     parts = ("settings", "provenance", "plan", "schemes", "statistics")
     kept = [{part: record.get(part) for part in parts} for record in (mine, theirs)]
     for record in kept:
         record["settings"] = meaningful(record["settings"] or {})
         record["provenance"] = {k: v for k, v in (record["provenance"] or {}).items() if k not in INCIDENTAL}
+        record["schemes"] = [{k: v for k, v in entry.items() if k != "label"} for entry in record["schemes"] or []]
     # As they come back from a file: tuples have become lists.
     left, right = (json.loads(json.dumps(record)) for record in kept)
     found = differences(left, right)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -71,7 +72,9 @@ def _copy(parts: Sequence[Path], manifests: Sequence[Manifest], owners: dict[int
     if not (out / MANIFEST).is_file():
         write_atomically(out / PROMPTS, (parts[0] / PROMPTS).read_bytes())
         origins = [{key: m["provenance"].get(key) for key in sorted(INCIDENTAL)} for m in manifests]
-        merged = manifests[0] | {"provenance": manifests[0]["provenance"] | {"merged_from": origins}}
+        # As it was written, whatever its schema: it names the columns as the shards do.
+        merged = json.loads((parts[0] / MANIFEST).read_text(encoding="utf-8"))
+        merged["provenance"]["merged_from"] = origins
         write_json(out / MANIFEST, merged)
     for index, run in sorted(owners.items()):
         if run.resolve() == out.resolve():

@@ -42,6 +42,15 @@ def finished_shards(run: Path) -> set[int]:
     return {int(path.stem.split("-")[1]) for path in (run / SHARDS).glob("shard-*.parquet")}
 
 
+def column_of_today(name: str) -> str:
+    """Return what a column of a shard is called today; earlier versions called one of them otherwise.
+
+    >>> column_of_today("naive_deterministic_k4"), column_of_today("kseq_iid_k4")
+    ('naive_top_k_k4', 'kseq_iid_k4')
+    """
+    return name.replace("naive_deterministic", "naive_top_k")
+
+
 def encode_shard(columns: dict[str, NDArray[Any]], metadata: dict[str, Any]) -> bytes:
     """Return a Parquet file's bytes: equal columns and metadata give equal bytes."""
     table = pa.table(columns).replace_schema_metadata({_METADATA: json.dumps(metadata, sort_keys=True).encode()})
@@ -59,7 +68,7 @@ def read_shard(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         raise AnalysisError(
             f"{path} must be a shard that `measure` wrote; it cannot be read: {error}. Restore or delete it."
         ) from error
-    return {name: table[name].to_numpy() for name in table.column_names}, metadata
+    return {column_of_today(name): table[name].to_numpy() for name in table.column_names}, metadata
 
 
 @contextlib.contextmanager

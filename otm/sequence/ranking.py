@@ -59,8 +59,8 @@ def rank_decoders(
     >>> from otm.sequence import BlockVerification, SpeculativeSampling, ZerothOrder
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
     >>> ranked = rank_decoders([SpeculativeSampling(2), BlockVerification(2)], draft=draft, target=target, context=[])
-    >>> [(type(row.decoder).__name__, round(row.block_efficiency, 6), round(row.loss, 6)) for row in ranked]
-    [('BlockVerification', 2.222222, 0.0), ('SpeculativeSampling', 2.111111, 0.111111)]
+    >>> [(str(row.decoder), round(row.block_efficiency, 4), round(row.loss, 4)) for row in ranked]
+    [('block verification (length = 2)', 2.2222, 0.0), ('speculative sampling (length = 2)', 2.1111, 0.1111)]
     """
     rows = []
     for decoder in decoders:

@@ -238,7 +238,7 @@ def test_readme_example_is_short_and_runs_from_the_wheel_without_torch(tmp_path:
     subprocess.run(install, check=True, capture_output=True, cwd=tmp_path)
     run = subprocess.run([str(python), "-c", example], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert run.returncode == 0, run.stderr
-    assert "KSeq" in run.stdout
+    assert "K-SEQ" in run.stdout
     absent = subprocess.run(
         [str(python), "-c", "import importlib.util as u; print([u.find_spec(m) for m in ('torch', 'matplotlib', 'analysis')])"],
         capture_output=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +23,21 @@ HOSTILE = (
 
 @dataclasses.dataclass(frozen=True)
 class Scheme:
-    """One column of the run: its entry of the manifest and how it is computed from batched `(n, V)` distributions."""
+    """One column of the run: a verifier, or what a column holds besides, under a draft law."""
 
     stem: str
-    name: str
-    law: str
-    k: int
-    values: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    scheme: otm.Verifier | str
+    law: Any
     optimum: str | None = None
-    lossless: bool = True
     definition: str = "membership"
 
-
-def _exact(verifier: Any, law: Any) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    return lambda draft, target: np.asarray(otm.acceptance(verifier, otm.Problem(draft=draft, target=target, law=law)))
-
-
-def _optimum(law: Any) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    return lambda draft, target: np.asarray(otm.optimal_acceptance(otm.Problem(draft=draft, target=target, law=law)))
+    def values(self, draft: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the column for batched `(n, V)` distributions."""
+        problem = otm.Problem(draft=draft, target=target, law=self.law)
+        if isinstance(self.scheme, otm.Verifier):
+            return np.asarray(otm.acceptance(self.scheme, problem))
+        bound = self.definition == "bound"
+        return np.asarray(otm.bounds.poisson_matching_lower(problem) if bound else otm.optimal_acceptance(problem))
 
 
 def schemes(ks: tuple[int, ...]) -> list[Scheme]:
@@ -49,27 +45,20 @@ def schemes(ks: tuple[int, ...]) -> list[Scheme]:
     found: list[Scheme] = []
     for k in ks:
         best, top = f"optimum_iid_k{k}", f"greedy_optimal_greedy_k{k}"
-        iid = otm.IID(k)
         found += [
-            Scheme(best, "Optimum", "IID", k, _optimum(iid), best),
-            Scheme(f"kseq_iid_k{k}", "K-SEQ", "IID", k, _exact(otm.KSeq(), iid), best),
-            Scheme(
-                f"recursive_rejection_iid_k{k}", "Recursive rejection", "IID", k, _exact(otm.RecursiveRejection(), iid), best
-            ),
-            Scheme(f"naive_iid_k{k}", "Naive", "IID", k, _exact(otm.Naive(), iid), best),
-            Scheme(top, "Greedy optimal", "Greedy", k, _exact(otm.GreedyOptimal(), otm.Greedy(k)), top),
+            Scheme(best, "optimum", otm.IID(k), best),
+            Scheme(f"kseq_iid_k{k}", otm.KSeq(), otm.IID(k), best),
+            Scheme(f"recursive_rejection_iid_k{k}", otm.RecursiveRejection(), otm.IID(k), best),
+            Scheme(f"naive_iid_k{k}", otm.Naive(), otm.IID(k), best),
+            Scheme(top, otm.GreedyOptimal(), otm.Greedy(k), top),
         ]
-    race = otm.IID(1)
-    found.append(
-        Scheme("race_iid_k1", "Race", "IID", 1, _exact(otm.Race(), race), f"optimum_iid_k{ks[0]}" if ks[0] == 1 else None)
-    )
-    found.append(Scheme("lenience_iid_k1", "Lenience", "IID", 1, _exact(otm.Lenience(0.5), race), None, False))
-
-    def bound(draft: np.ndarray, target: np.ndarray) -> np.ndarray:
-        return np.asarray(otm.bounds.poisson_matching_lower(otm.Problem(draft=draft, target=target, law=race)))
-
-    found.append(Scheme("poisson_matching_lower_iid_k1", "Poisson matching", "IID", 1, bound, None, True, "bound"))
-    return found
+    single = otm.IID(1)
+    return [
+        *found,
+        Scheme("race_iid_k1", otm.Race(), single, f"optimum_iid_k{ks[0]}" if ks[0] == 1 else None),
+        Scheme("lenience_iid_k1", otm.Lenience(), single),
+        Scheme("poisson_matching_lower_iid_k1", "Poisson matching", single, definition="bound"),
+    ]
 
 
 STATISTICS = [
@@ -189,17 +178,18 @@ def _manifest(columns: list[Scheme], name: str, planned: int, width: float | Non
         return {"column": stem} | ends
 
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "settings": {"draft": f"small {name}", "target": f"large {name}", "positions": "text", "k": [1, 2, 4]},
         "position_note": f"along the given text of {name}",
         "provenance": {"versions": {"numpy": np.__version__}, "notes": [], "num_tokens": V, "argv": ["--note", name]},
         "schemes": [
             named(c.stem)
             | {
-                "scheme": c.name,
-                "law": c.law,
-                "k": c.k,
-                "lossless": c.lossless,
+                "scheme": repr(c.scheme) if isinstance(c.scheme, otm.Verifier) else c.scheme,
+                "label": str(c.scheme),
+                "law": type(c.law).__name__,
+                "k": c.law.k,
+                "lossless": c.scheme.lossless if isinstance(c.scheme, otm.Verifier) else True,
                 "optimum_column": c.optimum,
                 "definition": c.definition,
             }
@@ -214,7 +204,8 @@ def hostile_manifest(folder: Path) -> None:
     """Put the hostile string into every name of the manifest that a reader sees."""
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     for entry in manifest["schemes"]:
-        entry["scheme"] += HOSTILE
+        entry["scheme"] += f"({HOSTILE})"
+        entry["label"] += HOSTILE
         entry["law"] += HOSTILE
     for entry in manifest["statistics"]:
         entry["name"] += HOSTILE

@@ -322,7 +322,7 @@ BREAKAGES = {
     "deep JSON": (lambda f: (f / "manifest.json").write_text("[" * 200_000), "not JSON"),
     "not UTF-8": (lambda f: (f / "manifest.json").write_bytes(b'{"a": "\xff"}'), "not JSON"),
     "a list": (lambda f: (f / "manifest.json").write_text("[]"), "schema_version"),
-    "another version": (lambda f: edit(f, {"schema_version": 2}), "schema_version is 2"),
+    "another version": (lambda f: edit(f, {"schema_version": 3}), "schema_version is 3"),
     "schemes no list": (lambda f: edit(f, {"schemes": {"a": 1}}), "not a list"),
     "no schemes": (lambda f: edit(f, {"schemes": []}), "0 schemes"),
     "k a string": (lambda f: edit(f, {"schemes": [{"column": "kseq_iid_k2", "k": "2"}]}), "k ≥ 1"),
@@ -448,9 +448,10 @@ def test_each_setting_gets_its_own_fastest_verifier(plain: Measured) -> None:
 def test_kinds_and_optima_of_schemes(plain: Measured) -> None:
     schemes = schemes_of(plain.run)
     kinds = {scheme.name: scheme.kind for scheme in schemes}
-    assert kinds["optimum, i.i.d. drafts (otm.Optimal)"] == "optimum" and kinds["Greedy optimal"] == "verifier"
+    assert kinds["optimum, i.i.d. drafts (otm.Optimal)"] == "optimum" and kinds["K-SEQ"] == "verifier"
+    assert kinds["optimum, greedy drafts (otm.GreedyOptimal)"] == "optimum"
     assert [s.usable for s in schemes] == [s.kind in ("optimum", "verifier") for s in schemes]
-    assert kinds["Lenience"] == "lossy" and kinds["Poisson matching"] == "bound"
+    assert kinds["lenience (lenience = 0.5)"] == "lossy" and kinds["Poisson matching"] == "bound"
     for scheme in schemes:
         names = {plain.run.schemes[i].optimum for i in scheme.columns}
         if scheme.optimum is not None:
@@ -660,11 +661,11 @@ def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, cop
     assert iid[0].scheme.label == "optimum, i.i.d. drafts (otm.Optimal)"
     entries = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))["schemes"]
     for entry in entries:
-        if entry["scheme"] == "Recursive rejection":
-            entry |= {"scheme": "optimum", "law": "WithoutReplacement", "optimum_column": entry["column"]}
+        if entry["scheme"] == "RecursiveRejection()":
+            entry |= {"scheme": "optimum", "label": "optimum", "law": "WithoutReplacement", "optimum_column": entry["column"]}
     edit(copy, {"schemes": entries})
     usable = {scheme.label: scheme.usable for scheme in schemes_of(open_run(copy))}
-    assert not usable["optimum (no repeats)"], "nothing attains that one at every vocabulary size"
+    assert not usable["optimum (without replacement)"], "nothing attains that one at every vocabulary size"
 
 
 def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> None:
@@ -678,7 +679,7 @@ def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> Non
     of_column = {columns[i].name.rsplit("_k", 1)[0]: scheme for scheme in schemes for i in scheme.columns}
     optima = {
         "optimum_iid": "optimum, i.i.d. drafts (otm.Optimal)",
-        "greedy_optimal_greedy": "optimum, top k−1 + draw (otm.GreedyOptimal)",
+        "greedy_optimal_greedy": "optimum, greedy drafts (otm.GreedyOptimal)",
     }
     for column in columns:
         stem = column.name.rsplit("_k", 1)[0]
@@ -687,12 +688,19 @@ def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> Non
         assert of_column[stem].usable == (of_column[stem].kind in ("optimum", "verifier")), column
     assert {scheme.label for scheme in schemes if scheme.kind == "optimum"} == set(optima.values())
     assert {stem: of_column[stem].label for stem in optima} == optima
-    assert of_column["naive_deterministic"].label == "naive, optimal for top-k drafts"
+    assert of_column["naive_top_k"].label == "naive (top k)"
+    assert of_column["lenience_iid"].label == "lenience (lenience = 0.5; i.i.d.)"
+    assert of_column["minhash_rule_iid"].label == "MinHash, by rule (i.i.d.)"
     assert len({scheme.label for scheme in schemes}) == len(schemes) == len(of_column)
     told = [term for term, _ in words.terms(schemes)]
     for scheme in schemes:
         assert any(scheme.name in term for term in told), f"{scheme.name} is not explained"
         assert any(LAWS[scheme.law] in term for term in told), f"{scheme.law} is not explained"
+
+
+def test_words_are_for_classes_that_exist() -> None:
+    assert words._SCHEME_TERMS.keys() <= {verifier.__name__ for verifier in otm.verifiers.VERIFIERS}
+    assert words._LAW_TERMS.keys() <= LAWS.keys() == {law.__name__ for law in otm.drafts.LAWS}
 
 
 def test_every_kind_of_position_is_put_into_words() -> None:
@@ -786,6 +794,7 @@ def test_prompts_without_a_name_of_hexadecimal_digits_are_refused(tmp_path: Path
         ("PrefixTree((4, 2), Optimal())", ("IID", "Optimal", (4, 2))),
         ("Gsd(batch(4))", ("WithoutReplacement", "RecursiveRejection", (4,))),
         ("TreeVerification(chain(2), TopK(1), Naive())", ("TopK", "Naive", (1, 1))),
+        ("TreeVerification(chain(2), Deterministic(1), Naive())", ("TopK", "Naive", (1, 1))),
         ("Ersd(batch(4))", None),
         ("SpeculativeSampling(10**12)", None),
         ("SpeculativeSampling(1000000000000)", None),
@@ -903,7 +912,7 @@ def test_names_from_a_run_stay_text_in_markdown(hostile: Path) -> None:
     assert "&amp;lt;b&amp;gt;" in text, "an entity in a name is shown, not resolved"
     header = next(line for line in text.splitlines() if line.startswith("| scheme"))
     columns = len(re.findall(r"(?<!\\)\|", header))
-    rows = [line for line in text.splitlines() if line.startswith("| Optimum")]
+    rows = [line for line in text.splitlines() if line.startswith("| optimum")]
     assert rows
     assert all(len(re.findall(r"(?<!\\)\|", row)) == columns for row in rows)
 
@@ -930,7 +939,7 @@ def test_every_number_of_the_page_is_in_the_markdown(plain: Measured) -> None:
             for value, interval in row[1:]:
                 assert value in summary and interval in summary
                 assert value == "" or value in document.text
-    assert "0.8" in summary and all(name in summary for name in ("K-SEQ", "Greedy optimal"))
+    assert "0.8" in summary and all(name in summary for name in ("K-SEQ", "otm.GreedyOptimal"))
 
 
 def test_the_command_writes_both_files(copy: Path, tmp_path: Path) -> None:

@@ -244,13 +244,15 @@ def test_intervals_and_optima_are_said_as_python_says_them(browser: Any, opened:
         slide(browser, "verify-cost", 0.01)
         labels = [scheme["label"] for scheme in view(run, found, None)["schemes"]]
         click = "document.getElementById(arguments[0]).click()"
-        browser.execute_script(click, f"scheme-{labels.index('Greedy optimal (top k−1 + draw)')}")
+        browser.execute_script(click, f"scheme-{labels.index('optimum, greedy drafts (otm.GreedyOptimal)')}")
         assert text(browser, "best-scheme").startswith("optimum, i.i.d. drafts (otm.Optimal)")
         assert "It attains the optimum of its drafts. Best other verifier: " in text(browser, "best-notes")
         browser.execute_script(click, "consider-optimum")
         k = int(text(browser, "best-scheme").rsplit("\u00a0", 1)[1])
         assert not text(browser, "best-scheme").startswith("optimum")
-        iid = [c for c in choices(run, found, 0, Costs(draft=1.0)) if c.scheme.kind == "optimum" and c.k == k]
+        iid = [
+            c for c in choices(run, found, 0, Costs(draft=1.0)) if (c.scheme.kind, c.scheme.law, c.k) == ("optimum", "IID", k)
+        ]
         reach = ends(iid[0].speed, iid[0].speed_upper, 3, "×")
         assert f"An optimal verifier on the same drafts would reach {reach}." in text(browser, "best-notes")
         assert browser.get_log("browser") == []

@@ -27,7 +27,7 @@ def parts(tmp_path: Path) -> list[Path]:
     return [whole, left, right]
 
 
-def change(run: Path, *keys: str, to: object) -> None:
+def change(run: Path, *keys: str | int, to: object) -> None:
     record = json.loads((run / "manifest.json").read_text())
     place = record
     for key in keys[:-1]:
@@ -88,6 +88,43 @@ def test_what_earlier_versions_said_of_a_trace_without_meaning_does_not_matter(p
     change(left, "settings", "k", to=[1, 2, 3])
     with pytest.raises(AnalysisError, match=r"settings\.k"):
         merge([left], tmp_path / "merged")
+
+
+def in_the_first_schema(run: Path) -> None:
+    """Write a run's manifest as earlier versions did: a label in place of the identity."""
+    record = json.loads((run / "manifest.json").read_text())
+    record["schema_version"] = 1
+    for entry in record["schemes"]:
+        entry["scheme"] = entry.pop("label")
+    (run / "manifest.json").write_text(json.dumps(record))
+
+
+def test_a_run_of_the_first_schema_goes_on_and_is_merged(parts: list[Path], tmp_path: Path) -> None:
+    whole, left, right = parts
+    in_the_first_schema(left)
+    before = (left / "manifest.json").read_bytes()
+    assert merge([left, right], tmp_path / "merged").missing == (3,)
+    assert merge([whole], tmp_path / "merged").missing == ()
+    trace = tmp_path / "trace.safetensors"
+    assert measure_trace_file(left, trace=trace, settings=SETTINGS).written == 2
+    assert (left / "manifest.json").read_bytes() == before
+    for index in range(4):
+        assert shard_path(left, index).read_bytes() == shard_path(whole, index).read_bytes()
+
+
+def test_a_changed_label_stops_neither_resuming_nor_merging_and_a_changed_scheme_does(
+    parts: list[Path], tmp_path: Path
+) -> None:
+    _, left, right = parts
+    change(left, "schemes", 0, "label", to="the optimum")
+    trace = tmp_path / "trace.safetensors"
+    assert measure_trace_file(left, trace=trace, settings=SETTINGS, share=range(2, 3)).written == 1
+    assert merge([left, right], tmp_path / "merged").finished == 3
+    change(left, "schemes", 0, "scheme", to="another")
+    with pytest.raises(AnalysisError, match="schemes"):
+        measure_trace_file(left, trace=trace, settings=SETTINGS)
+    with pytest.raises(AnalysisError, match="schemes"):
+        merge([left, right], tmp_path / "other")
 
 
 def test_two_versions_of_a_shard_are_refused(parts: list[Path], tmp_path: Path) -> None:
