@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, quiet, to_numpy, total
 from otm.drafts.base import enumerate_drafts
-from otm.overlap import OverlapCurve, ascending
+from otm.overlap.curve import OverlapCurve, ascending
 from otm.problem import Problem
 
 QUADRATURE_ERROR = 1e-12

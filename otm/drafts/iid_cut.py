@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, clip, integer_power, namespace, quiet
-from otm.overlap import OverlapCurve, on_rows
+from otm.overlap import OverlapCurve
+from otm.overlap.curve import on_rows
 
 LARGEST_MULTIPLIED_POWER = 64
 """Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2 units in the last place lost."""

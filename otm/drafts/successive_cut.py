@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, quiet, to_numpy
 from otm.errors import InvalidParameter
-from otm.overlap import ascending
+from otm.overlap.curve import ascending
 
 _QUADRATURE_ERROR = 1e-15
 _NEGLIGIBLE = 1e-18

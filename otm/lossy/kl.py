@@ -14,7 +14,7 @@ from otm.divergences import divergence_term
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
-from otm.overlap import ascending
+from otm.overlap.curve import ascending
 from otm.pmf import check_real
 from otm.problem import Problem, require_law
 from otm.results import Certified

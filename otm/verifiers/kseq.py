@@ -24,7 +24,8 @@ from otm._arrays import Array, by_rows, clip, namespace, quiet, total
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
-from otm.overlap import OverlapCurve, on_rows
+from otm.overlap import OverlapCurve
+from otm.overlap.curve import on_rows
 from otm.pmf import check_real
 from otm.problem import Problem, require_law
 from otm.results import Definition

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, quiet, to_numpy, total
-from otm.overlap import ascending
+from otm.overlap.curve import ascending
 from otm.pmf import check_real
 from otm.taut_string import Hull, string_law
 from otm.verifiers.lossy_rule import LossyVerifier, normalised_excess

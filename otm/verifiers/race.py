@@ -37,7 +37,7 @@ from otm.drafts.base import PAD
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
-from otm.overlap import ascending
+from otm.overlap.curve import ascending
 from otm.problem import Problem
 from otm.races import (
     drafted_ascending,

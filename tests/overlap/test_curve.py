@@ -13,7 +13,7 @@ from scipy.integrate import quad
 
 import otm
 from otm.drafts.iid_cut import iid_worst_set
-from otm.overlap import OverlapCurve, ascending, descending, overlap_at, ratios
+from otm.overlap.curve import OverlapCurve, ascending, descending, overlap_at, ratios
 from otm.verifiers.optimal.scores import scores_of_tokens
 from tests import exact, strategies
 from tests.conftest import Backend

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import otm
-from otm import overlap, overlap_bins
 from otm.drafts.iid_cut import iid_values, optimum_along
-from otm.overlap import OverlapCurve
+from otm.overlap import OverlapCurve, bins, curve
 from otm.verifiers import kseq
 from otm.verifiers.kseq import kseq_along
 
@@ -55,7 +54,7 @@ def slack(width: int, k: int) -> float:
 @contextlib.contextmanager
 def by_sort() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overlap, "compiled", lambda _: None)
+        patch.setattr(curve, "compiled", lambda _: None)
         yield
 
 
@@ -117,8 +116,8 @@ def test_some_rows_are_left_to_the_sort_and_most_are_not() -> None:
     left = {}
     for name, p, q in problems(20_000, 5):
         left[name] = (
-            bool(overlap_bins.optimum(p[None], q[None], [2, 8])[1][0]),
-            bool(overlap_bins.kseq_pieces(p[None], q[None], [8])[1][0]),
+            bool(bins.optimum(p[None], q[None], [2, 8])[1][0]),
+            bool(bins.kseq_pieces(p[None], q[None], [8])[1][0]),
         )
     assert left["a minimum on every piece"][0]
     assert left["one bin, all different"][1]
@@ -130,11 +129,11 @@ def test_some_rows_are_left_to_the_sort_and_most_are_not() -> None:
 def test_a_bin_is_its_ratios() -> None:
     """Edges are where the leading bits change; what lies beyond 2^±64 joins the end bins."""
     for number in (0, 1, 31, 32, 2047, 4095):
-        edge = overlap_bins._edge(number)
+        edge = bins._edge(number)
         bits = np.asarray([np.nextafter(edge, 0), edge]).view(np.int64) >> 47
         assert (bits - 959 * 32).tolist() == [number - 1, number]
-    assert overlap_bins._edge(0) == 2.0**-64
-    assert overlap_bins._edge(4096) == 2.0**64
+    assert bins._edge(0) == 2.0**-64
+    assert bins._edge(4096) == 2.0**64
 
 
 def test_read_only_rows_and_single_precision() -> None:

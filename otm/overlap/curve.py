@@ -18,7 +18,7 @@ do is a functional of H:
 
 A value H(t) is one pass over the tokens and needs no order (`overlap_at`). Roots and minima along the curve need the tokens in the
 order of q/p: `OverlapCurve` sorts once and answers all of them. Where numba is installed, long rows of the host are asked without a
-sort (`otm.overlap_bins`): exact masses of bins, and an order of the few tokens that matter.
+sort (`otm.overlap.bins`): exact masses of bins, and an order of the few tokens that matter.
 
 **The order.** This is the one place where tokens are ordered by q/p, always in *descending* order, so that running sums start
 where k drafts look: at the tokens outside the decisive set T. A token with p = 0 < q has ratio ∞ and comes first; one with
@@ -39,8 +39,6 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, clip, gather, namespace, quiet, reserve, running_sum, to_numpy, total
 from otm._numba import compiled
-
-__all__ = ["OverlapCurve", "Piece", "overlap_at"]
 
 _INFINITY = np.int64(0x7FF0 << 48)  # the bits of ∞, the largest of all non-negative floats read as integers
 _FANOUT = 16
@@ -240,7 +238,7 @@ def on_rows(
     """Answer a question about every row without a sort where that can be had, and from the sorted curve elsewhere.
 
     Args:
-        by_bins: given `otm.overlap_bins` and rows `(rows, V)`, returns answers `(..., rows)` and which rows it leaves out.
+        by_bins: given `otm.overlap.bins` and rows `(rows, V)`, returns answers `(..., rows)` and which rows it leaves out.
         by_sort: given a curve, returns answers `(..., rows)`.
         draft, target: masses `(..., V)`.
 
@@ -248,7 +246,7 @@ def on_rows(
         Answers `(..., rows)`, the leading axes of the rows restored.
     """
     width = int(draft.shape[-1])
-    bins = compiled("otm.overlap_bins") if isinstance(draft, np.ndarray) and width >= SHORTEST_BINNED else None
+    bins = compiled("otm.overlap.bins") if isinstance(draft, np.ndarray) and width >= SHORTEST_BINNED else None
     if bins is None:
         return by_sort(OverlapCurve.of(draft, target))
     p, q = (np.ascontiguousarray(a.reshape(-1, width), dtype=np.float64) for a in (draft, target))
