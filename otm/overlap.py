@@ -38,6 +38,10 @@ from otm._arrays import Array, gather, namespace, quiet, reserve, running_sum, t
 
 __all__ = ["OverlapCurve", "Piece", "overlap_at"]
 
+ROOM = 2.0**64
+"""What draft masses are multiplied by where a ratio must be finite: q/(2⁶⁴ p) is for every float p > 0, subnormal ones included,
+while q/p may overflow below 5.6e-309. Orders are the same, and where q/p meets p again the factor cancels exactly."""
+
 _INFINITY = np.int64(0x7FF0 << 48)  # the bits of ∞, the largest of all non-negative floats read as integers
 _FANOUT = 16
 
@@ -79,7 +83,7 @@ def ratios(draft: Array, target: Array) -> Array:
 
 def descending(draft: Array, target: Array) -> Array:
     """Return the tokens `(..., V)` in descending order of q/p, by the module's convention for 0/0, ∞ and ties."""
-    return _sort(ratios(draft, target))[0]
+    return _sort(ratios(ROOM * draft, target))[0]
 
 
 def ascending(draft: Array, target: Array) -> Array:
