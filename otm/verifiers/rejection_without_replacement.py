@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import inverse_cdf, quiet
+from otm._arrays import inverse_cdf, quiet, running_sum
 from otm.drafts.base import PAD
 from otm.drafts.without_replacement import Remaining, choose_gap, gaps_between
 from otm.errors import TooLarge
@@ -137,7 +137,7 @@ class Residuals:
             ratio = np.where(draft > 0, target / draft, np.where(target > 0, np.inf, -np.inf))
         order = np.argsort(-ratio, kind="stable")
         order = order[ratio[order] > -np.inf]
-        drafted, wanted = (np.concatenate([[0.0], np.cumsum(mass[order])]) for mass in (draft, target))
+        drafted, wanted = (np.concatenate([[0.0], running_sum(mass[order])]) for mass in (draft, target))
         place = np.full(len(draft), len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
         return cls(order.astype(np.int64), ratio, -ratio[order], drafted, wanted, target, place)
