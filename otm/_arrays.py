@@ -23,6 +23,8 @@ Array = Any
 # bounded by a few chunks, not by a few copies of the input.
 CHUNK_ELEMENTS = 1 << 19
 
+BLOCK = 256  # about √V at the vocabularies of language models
+
 _LONG_ROW = 256  # from here on a loop over rows costs nothing beside the rows
 
 quiet: Callable[[], contextlib.AbstractContextManager[object]] = lambda: np.errstate(  # noqa: E731
@@ -50,12 +52,26 @@ def to_numpy(array: Array) -> NDArray[Any]:
 def running_sum(array: Array) -> Array:
     """Sum along the last axis cumulatively, in float64 whatever the input, `(..., V)`; may overwrite its argument.
 
+    In blocks of `BLOCK` whose ends are summed in turn: a sum of non-negative terms errs by BLOCK + V/BLOCK units of roundoff at
+    worst, relative to itself, instead of V, and never falls. Devices scan in tiles of their own accord.
+
     On NumPy the sum is taken in place: at 100,000 entries a fresh array costs as much in page faults as the sum itself.
     """
-    xp = namespace(array)
-    if isinstance(array, np.ndarray) and array.dtype == np.float64:
-        return np.cumsum(array, axis=-1, out=array)
-    return xp.cumulative_sum(array, axis=-1, dtype=xp.float64)
+    xp, width = namespace(array), int(array.shape[-1])
+    in_place = isinstance(array, np.ndarray) and array.dtype == np.float64
+
+    def add_up(part: Array) -> Array:
+        return np.cumsum(part, axis=-1, out=part) if in_place else xp.cumulative_sum(part, axis=-1, dtype=xp.float64)
+
+    if width < 2 * BLOCK or str(getattr(array, "device", "cpu")) != "cpu":
+        return add_up(array)
+    whole = width - width % BLOCK
+    blocks = add_up(xp.reshape(array[..., :whole], (*tuple(array.shape[:-1]), -1, BLOCK)))  # on NumPy a view: an axis is split
+    ends = xp.cumulative_sum(blocks[..., -1], axis=-1)
+    blocks[..., 1:, :] += ends[..., :-1, None]
+    rest = add_up(array[..., whole:])
+    rest += ends[..., -1:]
+    return array if in_place else xp.concat([xp.reshape(blocks, (*tuple(array.shape[:-1]), whole)), rest], axis=-1)
 
 
 def total(array: Array) -> Array:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, quiet, to_numpy, total
 from otm.drafts.base import enumerate_drafts
-from otm.overlap.curve import OverlapCurve, ascending
+from otm.overlap.curve import ROOM, OverlapCurve, ascending
 from otm.problem import Problem
 
 QUADRATURE_ERROR = 1e-12
@@ -93,11 +93,10 @@ def overtaking_rates(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.fl
 
     Accumulated as (r_{m+1} − r_m) P_m ≥ 0, which keeps small rates accurate where r_m P_m − Q_m would cancel.
     """
-    with quiet():
-        ratio = target / draft
-        steps = np.diff(ratio) * np.cumsum(draft)[:-1]
-    # Beyond the largest float (masses of 1e-310) two infinite ratios differ by NaN: no overtaking rate is then finite anyway.
-    return np.concatenate([[0.0], np.cumsum(np.nan_to_num(np.maximum(steps, 0.0), nan=np.inf))])
+    wide = ROOM * draft
+    with quiet():  # a rate beyond the largest float overtakes at once
+        steps = np.diff(target / wide) * np.cumsum(wide)[:-1]
+    return np.concatenate([[0.0], np.cumsum(np.maximum(steps, 0.0))])
 
 
 def log_arrivals(log_exponentials: NDArray[np.float64], rates: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -128,7 +128,10 @@ def _tangent_data(
     """
     sum_q, sum_b = np.concatenate([[0.0], np.cumsum(q)]), np.concatenate([[start], start + np.cumsum(b)])
     with quiet():
-        height = sign * (sum_b[:-1] - np.where(sum_q[:-1] > 0, sum_q[:-1] * (b / q), 0.0))
+        slope, before = b / q, sum_q[:-1]
+        # A slope beyond the largest float has only steeper ones, of next to no width, before it.
+        rise = np.where(np.isfinite(slope), before * slope, before / q * b)
+        height = sign * (sum_b[:-1] - np.where(before > 0, rise, 0.0))
     return sum_q, sum_b, np.maximum.accumulate(np.maximum(height, 0.0))
 
 
@@ -164,8 +167,9 @@ def string_law(
     """
     first, q_first, mass_first, last, q_last, mass_last = hull.flats(rejected)
     law = contact.copy()
-    if first:
-        law = np.where(block_of < first, q * (mass_first / q_first), law)
-    if last:
-        law = np.where(block_of >= len(hull.q) - last, q * (mass_last / q_last), law)
+    with quiet():  # beyond the flat q may be too large beside it
+        if first:
+            law = np.where(block_of < first, q / q_first * mass_first, law)
+        if last:
+            law = np.where(block_of >= len(hull.q) - last, q / q_last * mass_last, law)
     return law, 0.0 if first else mass_first

@@ -41,7 +41,7 @@ def optimal_acceptance(problem: Problem) -> Array:
         TooLarge: for laws whose minimising set must be searched, when it cannot be.
 
     Cost: O(V log V) for i.i.d. drafts, one sort and one scan; O(V) with numba on the host from 1,024 tokens on. Accuracy: about
-    1e-14 at V = 128,256.
+    1e-14 at V = 128,256, proved to be below 2e-13.
     Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula".
 
     >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))

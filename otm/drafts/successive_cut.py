@@ -30,7 +30,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, to_numpy
+from otm._arrays import Array, namespace, quiet, running_sum, to_numpy
 from otm.errors import InvalidParameter
 from otm.overlap.curve import ascending
 
@@ -61,7 +61,7 @@ def successive_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     values = np.empty((len(ks), len(p)))
     for rows in _row_chunks(len(p), max(ks)):
         order, escape = _prefix_scan(p[rows], q[rows], ks)
-        inside = np.cumsum(np.take_along_axis(q[rows], order, axis=-1), axis=-1)
+        inside = running_sum(np.take_along_axis(q[rows], order, axis=-1))
         values[:, rows] = np.clip((inside + escape).min(axis=-1), 0.0, 1.0)
     return xp.asarray(values.reshape(len(ks), *leading), device=draft.device)
 
@@ -69,7 +69,7 @@ def successive_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
 def successive_worst_set(draft: _Floats, target: _Floats, k: int) -> NDArray[np.bool_]:
     """Return the minimising prefix T as a mask `(V,)`; the empty set where nothing beats it."""
     order, escape = _prefix_scan(draft[None], target[None], [k])
-    gain = 1.0 - escape[0, 0] - np.cumsum(target[order[0]])
+    gain = 1.0 - escape[0, 0] - running_sum(target[order[0]])
     members = np.zeros(len(draft), dtype=bool)
     best = int(np.argmax(gain))
     if gain[best] > 0.0:
@@ -221,7 +221,7 @@ def _prefix_scan(draft: _Floats, target: _Floats, ks: Sequence[int]) -> tuple[ND
         order = np.asarray(ascending(draft, target))
     p = np.take_along_axis(draft, order, axis=-1)
     outside = np.zeros_like(p)
-    outside[:, :-1] = np.cumsum(p[:, :0:-1], axis=-1)[:, ::-1]
+    outside[:, :-1] = running_sum(p[:, :0:-1].copy())[:, ::-1]
     support = (p > 0).sum(axis=-1)
     escape = np.empty((len(ks), *p.shape))
     counts = sorted({k for k in ks if k > 1 and (support > k).any()})

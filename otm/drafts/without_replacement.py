@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, to_numpy
+from otm._arrays import Array, namespace, running_sum, to_numpy
 from otm.drafts.base import DraftTable
 from otm.drafts.distinct import DistinctDrafts, padded
 from otm.drafts.successive_cut import successive_containment, successive_inclusion, successive_values, successive_worst_set
@@ -113,7 +113,7 @@ class Remaining:
         """Sort a distribution `(V,)`."""
         order = np.argsort(draft, kind="stable")
         order = order[draft[order] > 0]
-        return cls(tokens=order.astype(np.int64), ends=np.concatenate([[0.0], np.cumsum(draft[order], dtype=np.float64)]))
+        return cls(tokens=order.astype(np.int64), ends=np.concatenate([[0.0], running_sum(draft[order])]))
 
     @property
     def size(self) -> int:

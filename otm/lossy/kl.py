@@ -170,7 +170,7 @@ class _Steps:
         block_of = upper_hull(self.q, self.b)[2]
         alone = np.bincount(block_of, minlength=len(hull.q))[block_of] == 1
         with quiet():
-            contact = np.where(alone, self.b, self.q * (hull.b / hull.q)[block_of])
+            contact = np.where(alone, self.b, self.q / hull.q[block_of] * hull.b[block_of])
         sorted_law, _ = string_law(hull, block_of, self.q, contact, rejected)
         law = np.zeros(self.num_tokens)
         law[self.tokens] = sorted_law

@@ -24,7 +24,7 @@ from otm.verifiers.typical_acceptance import TypicalAcceptance
 Values = dict[tuple[str, int], Array]
 """Values `(...)` of a chunk by (stem of the column, k)."""
 
-_SMALLEST, _SMALLEST_SINGLE = 2.3e-308, 1.2e-38
+_SMALLEST, _SMALLEST_SINGLE = 5e-324, 1.4e-45
 _SINGLE = 1e-4  # a mean of float32 logarithms, each below 90 in size, is off by less
 
 
@@ -147,10 +147,7 @@ def _jensen_shannon(middle: Array, argument: Array, described: dict[str, Array])
 
 
 def logarithm(mass: Array) -> Array:
-    """Return log max(p, tiny), tiny the smallest normal number.
-
-    It is finite, so that 0 times it is what x log x means at 0; a smaller mass times any of these logarithms is nothing.
-    """
+    """Return log max(p, tiny), tiny the smallest positive number: finite, so that 0 times it is what x log x means at 0."""
     xp = namespace(mass)
     smallest = _SMALLEST if mass.dtype == xp.float64 else _SMALLEST_SINGLE
     return xp.log(xp.maximum(mass, xp.zeros_like(mass[..., :1]) + smallest))

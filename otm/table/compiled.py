@@ -76,6 +76,7 @@ _LARGEST_FINITE = np.int64(0x7FEFFFFFFFFFFFFF)
 # files on disk, which are made anew when this module changes and not when those do. Compiled functions stay here for the same
 # reason.
 _LARGEST_MULTIPLIED_POWER = 64
+_BLOCK = 256
 _NEWTON_STEPS, _BISECTIONS, _SETTLED = 16, 60, 2.0**-52
 _UNDECIDED = 1e-9  # far beyond the rounding of a divergence, far below what a row usually leaves between it and the threshold
 
@@ -243,11 +244,7 @@ def _values(
         ratio, power = work[4, :n], work[5, :n]
         for j in range(n):
             sorted_p[j], sorted_q[j] = p[r, order[r, j]], q[r, order[r, j]]
-        whole_p = whole_q = 0.0
-        for j in range(n):
-            whole_p += sorted_p[j]
-            whole_q += sorted_q[j]
-            above_p[j], above_q[j] = whole_p, whole_q
+        whole_p, whole_q = _running_sum(sorted_p, above_p), _running_sum(sorted_q, above_q)
         for j in range(n):
             ratio[j] = sorted_q[j] / sorted_p[j]
         _optima(above_p, above_q, power, ks, per_k[_OPTIMUM, :, r])
@@ -264,6 +261,19 @@ def _values(
             hit[j] = 1.0 / rate if rate == rate else 0.0
         single[_RACE, r] = _races(sorted_q, hit, power, whole_q, ks, per_k[:, :, r])
         _by_likely_tokens(p[r], q[r], ks, work[0], per_k[:, :, r])
+
+
+@_part()
+def _running_sum(masses: Floats, sums: Floats) -> float:
+    """Fill cumulative sums, in blocks as `otm._arrays.running_sum` takes them, and return the total; not to be reassociated."""
+    before = 0.0
+    for start in range(0, len(masses), _BLOCK):
+        part = 0.0
+        for j in range(start, min(start + _BLOCK, len(masses))):
+            part += masses[j]
+            sums[j] = before + part
+        before += part
+    return before
 
 
 @_part(_FAST | {"nnan"})

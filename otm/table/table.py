@@ -210,7 +210,7 @@ def acceptance_table(
     Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in chunks, so extra memory is
     bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by compiled loops over the tokens with
     mass, three times as fast and outside the interpreter's lock; a machine's first call then compiles them, 15 to 30 seconds.
-    Accuracy: absolute, about 1e-14 at V = 128,256; a row's values do not depend on the rows beside it.
+    Accuracy: absolute, about 1e-13 at V = 128,256; a row's values do not depend on the rows beside it.
     Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ" and "Races".
 
     >>> table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])

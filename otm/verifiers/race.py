@@ -37,7 +37,7 @@ from otm.drafts.base import PAD
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
-from otm.overlap.curve import ascending
+from otm.overlap.curve import ROOM, ascending
 from otm.problem import Problem
 from otm.races import (
     drafted_ascending,
@@ -59,7 +59,6 @@ MAX_PATHS = 200_000
 
 _PATHS_AT_ONCE = 256
 
-_LONGEST = 1e302  # stands in for joining times that overflow, with room to multiply
 _FASTEST = 2.0**50
 
 
@@ -185,11 +184,11 @@ def first_arrivals_match(draft: NDArray[np.float64], target: NDArray[np.float64]
     t, weights = exponential_nodes(lambda c: -(k - 1) * np.log(c))
     counts = np.zeros((k, len(order), len(t)))
     counts[0] = 1.0
-    with quiet():
-        ratio = q / p
+    wide = ROOM * p
+    ratio = q / wide
     for j in range(len(order) - 1):
         with quiet():
-            exponent = np.maximum(ratio[j + 1 :] * p[j] - q[j], 0.0)[:, None] * t
+            exponent = np.maximum(ratio[j + 1 :] * wide[j] - q[j], 0.0)[:, None] * t
         stays, overtakes = np.exp(-exponent), -np.expm1(-exponent)
         behind = counts[:, j + 1 :]
         for count in range(k - 1, 0, -1):
@@ -236,18 +235,13 @@ def _arrivals_coupling(problem: Problem, drafts: NDArray[np.int64], smallest: fl
     # k arrivals in every path, and the one of y: growth (1/cos φ)^k.
     t, weights = exponential_nodes(lambda c: -length * np.log(c), smallest=smallest)
     drafted = np.flatnonzero(p > 0)
-    with quiet():
-        joins = np.where(p > 0, np.minimum(q / p, _LONGEST), np.inf)
-    if np.count_nonzero(joins == _LONGEST) > 1:
-        raise TooLarge(
-            f"The exact coupling of a race tells likelihood ratios apart up to {_LONGEST:g}; two tokens here have larger ones "
-            "(draft masses below 1e-302). Call otm.acceptance for the value or otm.sample for draws, or set those masses to 0."
-        )
+    wide = ROOM * p
+    joins = np.divide(q, wide, out=np.full(len(p), np.inf), where=p > 0)
     times = np.unique(joins[drafted])
     state = np.zeros((len(drafts), problem.num_tokens, len(t), length + 1))
     state[..., 0] = 1.0
     for start, end in zip(times, np.append(times[1:], np.inf), strict=True):
-        active = np.where(joins <= start, p, 0.0)
+        active = np.where(joins <= start, wide, 0.0)
         exits, chances = _next_arrivals(drafts, active)
         state = _arrive_now(state, drafts, np.flatnonzero(joins == start))
         state = _settle(state, chances) if np.isinf(end) else _evolve(state, exits, chances, (end - start) * t)

@@ -16,7 +16,7 @@ from otm.drafts.without_replacement import WithoutReplacement
 from otm.pmf import check_confidence, check_count, check_rng
 from otm.problem import Problem, require_law
 from otm.results import Estimate
-from otm.verifiers.rejection_without_replacement import RecursiveRejectionWithoutReplacementRule
+from otm.verifiers.rejection_without_replacement import SCALE, RecursiveRejectionWithoutReplacementRule
 
 _ELEMENTS_AT_ONCE = 1 << 20
 _RESOLVED = 1e-8  # running sums err by 1e-16: tokens of a rejected mass above this are told apart to eight digits
@@ -65,7 +65,7 @@ def rao_blackwell_acceptance(problem: Problem, *, samples: int, rng: np.random.G
     step = max(1, _ELEMENTS_AT_ONCE // law.k)
     values = np.concatenate([_rejected_on_paths(rule, min(step, count - start), rng) for start in range(0, count, step)])
     # Every sample lies in [0, TV]: the first stage rejects with probability TV = Σ (q − p)₊ whatever is drafted.
-    widest = float(rule.residuals.mass(np.ones(1))[0])
+    widest = float(rule.residuals.mass(np.full(1, SCALE))[0] / SCALE)
     log_term = math.log(4.0 / (1.0 - level))
     reach = math.sqrt(2.0 * float(values.var(ddof=1)) * log_term / count) + widest * 7.0 * log_term / (3.0 * (count - 1))
     mean = 1.0 - float(values.mean())

@@ -23,16 +23,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import inverse_cdf, quiet
+from otm._arrays import inverse_cdf, quiet, running_sum
 from otm.drafts.base import PAD
 from otm.drafts.without_replacement import Remaining, choose_gap, gaps_between
 from otm.errors import TooLarge
+from otm.overlap.curve import ROOM
 from otm.problem import Problem
 from otm.verifiers.base import Conditional
 from otm.verifiers.rules import accepted_in_turn, first_accepted
 
 MAX_PATHS = 10_000_000
 _ELEMENTS_AT_ONCE = 1 << 20
+SCALE = 1.0 / ROOM
+"""What target masses are multiplied by: the ratios, and the sums of them that θ is, are then finite for every float p > 0."""
 
 _Floats = NDArray[np.float64]
 
@@ -107,6 +110,8 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
 class Residuals:
     """Running sums of p and q in descending order of q/p: everything about (q − θp)₊ for any θ in O(log V).
 
+    θ adds up to q/p of the last token left, so q is counted in parts of `SCALE`: neither then overflows, whatever p is.
+
     Attributes:
         tokens: tokens with p + q > 0, those never drafted first `(S,)`.
         ratio: q/p of every token `(V,)`, ∞ where p = 0 < q.
@@ -127,11 +132,12 @@ class Residuals:
     @classmethod
     def of(cls, draft: _Floats, target: _Floats) -> Residuals:
         """Sort by q/p."""
+        target = SCALE * target
         with quiet():
             ratio = np.where(draft > 0, target / draft, np.where(target > 0, np.inf, -np.inf))
         order = np.argsort(-ratio, kind="stable")
         order = order[ratio[order] > -np.inf]
-        drafted, wanted = (np.concatenate([[0.0], np.cumsum(mass[order])]) for mass in (draft, target))
+        drafted, wanted = (np.concatenate([[0.0], running_sum(mass[order])]) for mass in (draft, target))
         place = np.full(len(draft), len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
         return cls(order.astype(np.int64), ratio, -ratio[order], drafted, wanted, target, place)
@@ -141,9 +147,8 @@ class Residuals:
         return np.maximum(self._sum(self._count_above(theta), theta), 0.0)
 
     def next(self, theta: _Floats, mass: _Floats, left: _Floats) -> _Floats:
-        """Return θ′ = θ + G/R."""
-        with quiet():
-            return np.minimum(theta + mass / left, np.finfo(np.float64).max)
+        """Return θ′ = θ + G/R; where nothing is left to draft there is no next stage."""
+        return theta + np.divide(mass, left, out=np.zeros_like(mass), where=left > 0)
 
     def keep(self, tokens: NDArray[np.int64], theta: _Floats, scale: _Floats) -> _Floats:
         """Return min(1, r(x)/(p(x)/R)) = min(1, (q/p − θ)₊/(G/R)) for drafted tokens, `scale` = G/R; 1 where G = 0."""
@@ -256,8 +261,10 @@ class _Paths:
         for start in range(0, len(theta), step):
             here = slice(start, start + step)
             # (p/R − (q − θp)₊/G)₊, without a difference of numbers that agree: p/R·(1 − (q/p − θ)₊ R/G)₊.
-            above = np.maximum(ratio - self.theta[here, None], 0.0) * (left[here] / self.mass[here])[:, None]
-            weight = self.weight[here, None] * (p / left[here, None]) * np.maximum(1.0 - above, 0.0)
+            above = np.maximum(ratio - self.theta[here, None], 0.0)
+            with quiet():  # next to no draft mass, or next to nothing wanted: kept by far
+                np.divide(above, (self.mass[here] / left[here])[:, None], out=above, where=above > 0)
+                weight = self.weight[here, None] * (p / left[here, None]) * np.maximum(1.0 - above, 0.0)
             np.put_along_axis(weight, self.taken[here], 0.0, axis=1)
             weight[mass[here] <= 0] = 0.0  # everything after this stage is accepted
             row, column = np.nonzero(weight)

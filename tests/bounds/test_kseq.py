@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otm
 from tests import exact, strategies
-from tests.tolerance import rounding
+from tests.tolerance import UNIT_ROUNDOFF, rounding
 
 
 @settings(max_examples=150)
@@ -38,3 +39,14 @@ def test_the_guarantees_factor() -> None:
     assert otm.bounds.kseq_factor(3) == pytest.approx(19 / 27, abs=1e-15)
     # (1 − 1/k)^k = e^{−1 − 1/(2k) − …}: at k = 10⁶ the factor is 1 − 1/e + 1/(2ek) to 1e-12
     assert otm.bounds.kseq_factor(10**6) == pytest.approx(1 - 1 / math.e + 1 / (2e6 * math.e), abs=1e-10)
+
+
+@pytest.mark.parametrize("k", [1, 2, 1000, 10**8, 10**12, 10**15, 2**53])
+def test_the_guarantees_factor_keeps_its_digits(k: int) -> None:
+    factor = otm.bounds.kseq_factor(k)
+    with mpmath.workdps(60):
+        exact_factor = float(1 - (1 - mpmath.mpf(1) / k) ** k)
+    assert factor == pytest.approx(exact_factor, rel=4 * UNIT_ROUNDOFF)
+    assert factor >= 1 - 1 / math.e
+    problem = otm.Problem(draft=[1 / k, 1 - 1 / k], target=[1.0, 0.0], law=otm.IID(k))  # where the guarantee is the optimum
+    assert otm.bounds.kseq_lower(problem) <= otm.optimal_acceptance(problem) + 4 * UNIT_ROUNDOFF

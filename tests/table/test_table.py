@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import otm
+from otm import _arrays
 from otm.overlap import OverlapCurve
 from otm.table import TableColumn, acceptance_table, table_columns
 from otm.table import table as module
@@ -295,6 +296,7 @@ def test_both_ways_compute_what_is_declared_with_the_same_constants() -> None:
     assert compiled._LARGEST_MULTIPLIED_POWER == iid_cut.LARGEST_MULTIPLIED_POWER
     for name in ("_NEWTON_STEPS", "_BISECTIONS", "_SETTLED"):
         assert getattr(compiled, name) == getattr(kseq, name), name
+    assert compiled._BLOCK == _arrays.BLOCK
     assert compiled.DESCRIBED == DESCRIPTIONS
     mass = otm.examples.dirichlet(9, rng=np.random.default_rng(8), rows=2)
     declared = {(column.stem, column.k) for column in table_columns((1, 2, 3))}

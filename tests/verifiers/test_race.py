@@ -195,7 +195,15 @@ def test_coupling_of_masses_far_apart_keeps_the_target_and_its_own_value() -> No
     np.testing.assert_allclose(joint.output_marginal, target, atol=1e-9)
 
 
-def test_coupling_beyond_double_precision_says_so() -> None:
-    problem = Problem(draft=[1, 1e-306, 1e-307], target=[0.2, 0.4, 0.4], law=otm.WithoutReplacement(2))
-    with pytest.raises(otm.errors.TooLarge, match=r"otm\.acceptance"):
-        otm.coupling(otm.Race(), problem)
+@pytest.mark.parametrize("smallest", [1e-307, 1e-310, 5e-324])
+def test_coupling_where_likelihood_ratios_overflow(smallest: float) -> None:
+    """What happens among the last tokens depends on the ratios of their masses only, 4 to 3 here, however small they are."""
+    target = np.array([0.2, 0.4, 0.4])
+    joints = []
+    for scale in (2.0**-500, smallest):
+        problem = Problem(draft=[1, 4 * scale, 3 * scale], target=target, law=otm.WithoutReplacement(2))
+        joint = otm.coupling(otm.Race(), problem)
+        assert joint.acceptance == pytest.approx(otm.acceptance(otm.Race(), problem), abs=1e-9)
+        np.testing.assert_allclose(joint.output_marginal, target, atol=1e-9)
+        joints.append(joint.joint.toarray())
+    np.testing.assert_allclose(joints[1], joints[0], atol=1e-9)
