@@ -119,18 +119,22 @@ def damaged(why: str) -> AnalysisError:
 
 def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:
     """Return where two manifests differ in anything that values depend on, one line per place."""
-    parts = ("settings", "provenance", "plan", "schemes", "statistics")
-    kept = [{part: record.get(part) for part in parts} for record in (mine, theirs)]
-    for record in kept:
-        record["settings"] = meaningful(record["settings"] or {})
-        record["provenance"] = {k: v for k, v in (record["provenance"] or {}).items() if k not in INCIDENTAL}
-    # As they come back from a file: tuples have become lists.
-    left, right = (json.loads(json.dumps(record)) for record in kept)
-    found = differences(left, right)
+    found = differences(compared(mine), compared(theirs))
     found = [line for line in found if not any(_within(_place(line), place) for place in allow)]
     if any(_within(_place(line), "settings") for line in found):
         # Other settings make other columns, at a length that hides what was asked for.
         return [line for line in found if _place(line) not in ("schemes", "statistics")]
+    return found
+
+
+def compared(manifest: Manifest) -> Manifest:
+    """Return what parts of one run must agree in, as it comes back from a file: tuples have become lists."""
+    kept: Manifest = {part: manifest.get(part) for part in ("settings", "provenance", "plan", "schemes", "statistics")}
+    for part in ("settings", "provenance"):
+        kept[part] = kept[part] if isinstance(kept[part], dict) else {}
+    kept["settings"] = meaningful(kept["settings"])
+    kept["provenance"] = {k: v for k, v in kept["provenance"].items() if k not in INCIDENTAL}
+    found: Manifest = json.loads(json.dumps(kept))
     return found
 
 

@@ -29,7 +29,8 @@ from ..models.prompts import Digest, PromptSource, in_shards, prompts
 from ..models.source import PairSource, describe_source, loaded
 from ..provenance import differences, environment, file_digest
 from .certified import TraceTask, measure_trace, trace_columns
-from .manifest import Manifest, agree, as_intervals, manifest_of
+from .identity import check_shards, run_identity
+from .manifest import Manifest, agree, as_intervals, manifest_of, read_manifest
 from .measure import ShardResult, ShardTask, compile_table, measure_shard
 from .scheduling import Workers, run_each
 from .settings import NOTES, OF_MODELS, Settings, check_settings
@@ -45,6 +46,7 @@ class Summary:
     """What a call has done: shards there in all, shards written now, rows and compared contexts written now.
 
     `seconds` run from when the first shard that came was begun: models were loaded by then, and nothing was left to compile.
+    `unchecked` shards, of earlier versions, do not say which run they are of.
     """
 
     num_shards: int
@@ -53,6 +55,7 @@ class Summary:
     rows: int
     contexts: int
     seconds: float
+    unchecked: int = 0
 
 
 def measure_prompts(
@@ -82,6 +85,7 @@ def measure_prompts(
     with _held(out):
         digest = Digest()
         started = (out / MANIFEST).is_file()
+        unchecked = _checked(out)
         stream = _digested(source, digest)
         if started:
             for _ in stream:
@@ -98,14 +102,16 @@ def measure_prompts(
         asked = named | {"prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}}
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
         manifest = agree(out, manifest_of(recorded, note, described, plan, table_columns(settings.k)), allow)
+        run = run_identity(manifest)
         if wanted and place.scheduler is None and described["device"] == "cpu":
             _compile()
         tasks = (
-            ShardTask(index, models, settings, tuple((p.index, p.text) for p in group))
+            ShardTask(index, models, settings, tuple((p.index, p.text) for p in group), run)
             for index, group in enumerate(in_shards(source, settings.shard_prompts))
             if index in wanted
         )
-        return _run(out, manifest, place, measure_shard, tasks, wanted)
+        done = _run(out, manifest, place, measure_shard, tasks, wanted)
+    return dataclasses.replace(done, unchecked=unchecked)
 
 
 def measure_trace_file(
@@ -128,6 +134,7 @@ def measure_trace_file(
     opened = open_trace(trace)
     rows = settings.shard_prompts
     with _held(out):
+        unchecked = _checked(out)
         count = opened.num_positions
         if count is None:
             count = sum(len(batch.prompt) for batch in opened.batches(rows=rows))
@@ -145,15 +152,17 @@ def measure_trace_file(
         wanted = _missing(out, plan, share)
         manifest = manifest_of(recorded, note, described, plan, trace_columns(settings.k))
         manifest = agree(out, as_intervals(manifest), allow)
+        run = run_identity(manifest)
         if not (out / PROMPTS).is_file():
             _write_prompts(out / PROMPTS, iter(()))
         first = min(wanted, default=0)
         tasks = (
-            TraceTask(first + number, settings, batch.pair, batch.prompt, batch.position)
+            TraceTask(first + number, settings, batch.pair, batch.prompt, batch.position, run)
             for number, batch in enumerate(opened.batches(rows=rows, start=first * rows))
             if first + number in wanted
         )
-        return _run(out, manifest, place.for_pieces(len(wanted)), measure_trace, tasks, wanted)
+        done = _run(out, manifest, place.for_pieces(len(wanted)), measure_trace, tasks, wanted)
+    return dataclasses.replace(done, unchecked=unchecked)
 
 
 @contextlib.contextmanager
@@ -170,6 +179,11 @@ def _held(out: Path) -> Iterator[None]:
                         (out / name).unlink(missing_ok=True)
                     out.rmdir()
             raise
+
+
+def _checked(out: Path) -> int:
+    """Check the shards of a run that is there, before the work of describing what is asked for; return how many cannot be."""
+    return check_shards(out, read_manifest(out)) if (out / MANIFEST).is_file() else 0
 
 
 def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
