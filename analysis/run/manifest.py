@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalysisError
-from ..files import make_folder, write_json
+from ..files import is_file, make_folder, shortened, write_json
 from ..layout import MANIFEST, SHARDS
 from ..provenance import INCIDENTAL, differences, origin
 from .shards import finished_shards
@@ -95,9 +95,9 @@ def as_intervals(manifest: Manifest) -> Manifest:
 def read_manifest(run: Path) -> Manifest:
     """Return a run's manifest, or raise `AnalysisError` if there is none that this version understands."""
     path = run / MANIFEST
-    if not path.is_file():
+    if not is_file(path):
         raise AnalysisError(
-            f"A run is a folder with {MANIFEST} and shards; {str(run)!r} has no manifest. Pass the folder that "
+            f"A run is a folder with {MANIFEST} and shards; {shortened(run)!r} has no manifest. Pass the folder that "
             "`measure --out` wrote."
         )
     if path.stat().st_size > _MOST_BYTES:

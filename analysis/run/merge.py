@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ..errors import AnalysisError
-from ..files import make_folder, write_atomically, write_json
+from ..files import is_file, make_folder, write_atomically, write_json
 from ..layout import LOGITS, MANIFEST, PROMPTS, SHARDS
 from ..provenance import INCIDENTAL
 from ..trace.traces import complete_trace
@@ -42,7 +42,7 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
         raise AnalysisError("Merging needs at least one run; got none. Name their folders.")
     if repeated := [str(run) for run in runs if run.resolve() == out.resolve()]:
         raise AnalysisError(f"A run cannot be merged into itself; {repeated[0]} is the output, too. Leave it out of the runs.")
-    parts = [*([out] if (out / MANIFEST).is_file() else []), *runs]
+    parts = [*([out] if is_file(out / MANIFEST) else []), *runs]
     manifests = [read_manifest(run) for run in parts]
     for run, manifest in zip(parts[1:], manifests[1:], strict=True):
         if found := compare_manifests(manifests[0], manifest, allow):

@@ -12,7 +12,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tqdm import tqdm
 from otm.table import table_columns
 
 from ..errors import AnalysisError
-from ..files import appearing, make_folder, write_atomically
+from ..files import appearing, is_folder, make_folder, write_atomically
 from ..layout import LOCK, LOGITS, MANIFEST, PROMPTS
 from ..models.prompts import Digest, PromptSource, in_shards, prompts
 from ..models.source import PairSource, describe_source, loaded
@@ -146,7 +146,7 @@ def measure_trace_file(
             "device": "cpu",
             "trace": dict(opened.metadata),
         }
-        asked = {"trace": {"name": trace.name, "sha256": _trace_digest(trace), "positions": count}}
+        asked = {"trace": {"name": trace.name, "sha256": _trace_digest(trace, opened.files), "positions": count}}
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
         plan = _plan(count, rows, "position")
         wanted = _missing(out, plan, share)
@@ -168,7 +168,7 @@ def measure_trace_file(
 @contextlib.contextmanager
 def _held(out: Path) -> Iterator[None]:
     """Hold a run's folder, made if need be; one made here is removed again if the run gets no manifest."""
-    made = not out.exists()
+    made = not is_folder(out)
     with exclusive(make_folder(out)):
         try:
             yield
@@ -292,11 +292,13 @@ def _write_prompts(path: Path, stream: Iterator[Any]) -> None:
         writer.write_table(pa.Table.from_pylist(rows, schema=_PROMPT_SCHEMA))
 
 
-def _trace_digest(path: Path) -> str:
-    """Return the SHA-256 of a trace: of the file, or of the files of a folder in the order of their names."""
+def _trace_digest(path: Path, files: Sequence[Path]) -> str:
+    """Return the SHA-256 over a trace's files: what names them, if it is a folder, and those named, no others that lie there."""
     import hashlib
 
+    from ..trace.base import MANIFEST as NAMES
+
     digest = hashlib.sha256()
-    for file in [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file()):
+    for file in [*([path / NAMES] if path.is_dir() else []), *files]:
         digest.update(bytes.fromhex(file_digest(file)))
     return digest.hexdigest()
