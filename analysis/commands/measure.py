@@ -86,7 +86,7 @@ def measure(
         threads=per_process,
         save_logits=save_logits,
     )
-    place = Workers(count=processes, scheduler=scheduler)
+    place = Workers(count=processes, scheduler=scheduler, apart=True)
     share = None if shards is None else shard_range(shards)
     differing = tuple(allow or ())
     if from_trace is not None:

@@ -82,6 +82,7 @@ def measure_prompts(
     """
     check_settings(settings, positions=OF_MODELS)
     place = workers or Workers()
+    place.check()
     with _held(out):
         digest = Digest()
         started = (out / MANIFEST).is_file()
@@ -98,6 +99,8 @@ def measure_prompts(
         wanted = _missing(out, plan, share)
         place = place.for_pieces(len(wanted))
         described = _describe(models, place)
+        if described["device"] != "cpu":
+            place = dataclasses.replace(place, apart=False)  # this process holds the device already, some serve one only
         named = {"draft": models.names[0], "target": models.names[1], "dtype": models.dtype}
         asked = named | {"prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}}
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
@@ -131,6 +134,7 @@ def measure_trace_file(
 
     check_settings(settings, positions=("trace",))
     place = workers or Workers()
+    place.check()
     opened = open_trace(trace)
     rows = settings.shard_prompts
     with _held(out):
@@ -191,7 +195,7 @@ def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
     if place.scheduler is not None:
         return next(run_each(place, describe_source, [models]))
     described = describe_source(models)
-    if place.count > 1:
+    if place.count > 1 or (place.apart and described["device"] == "cpu"):
         loaded.cache_clear()
     return described
 
@@ -225,7 +229,7 @@ def _run(
     start, rows, contexts, written = math.inf, 0, 0, 0
     done = total - sum(min(size, total - index * size) for index in wanted)
     with tqdm(total=total, initial=done, unit=_unit(manifest), desc=out.name, disable=not sys.stderr.isatty()) as bar:
-        for result in run_each(place, function, tasks):
+        for result in run_each(place, function, tasks, name=lambda task: f"shard {task.index}"):
             # Clocks of two machines differ, durations do not.
             start = min(start, time.monotonic() - result.seconds)
             if found := differences(here, result.environment):

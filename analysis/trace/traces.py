@@ -58,7 +58,8 @@ def open_trace(path: Path | str) -> Trace:
         return open_shards([place], None, {})
     if not is_folder(place):
         raise AnalysisError(
-            f"A trace is a .safetensors file or a folder with {MANIFEST}; {shortened(place)} is neither. Check the path (docs/traces.md)."
+            f"A trace is a .safetensors file or a folder with {MANIFEST}; {shortened(place)} is neither. Check the path "
+            "(docs/traces.md)."
         )
     if not (place / MANIFEST).is_file() and (place / RUN_MANIFEST).is_file():
         raise AnalysisError(f"A trace is a folder with {MANIFEST}; {place} has none. {_way_out(place)}")
