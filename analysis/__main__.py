@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 
@@ -36,6 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app(args=arguments, prog_name=None if arguments is None else "otm")
     except (AnalysisError, OtmError) as error:
         typer.echo(f"error: {error}", err=True)
+        return 2
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        typer.echo(f"error: A file's name must be short enough for the disk; got {str(error.filename)[:80]!r}….", err=True)
         return 2
     return 0
 

@@ -20,6 +20,28 @@ TEMPORARY = ".partial"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def is_file(path: Path) -> bool:
+    """Return whether a path leads to a regular file; one that no file can have, being too long, does not."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a path leads to a folder; as `is_file`."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def shortened(path: Path, length: int = 200) -> str:
+    """Return a path for a message, the middle of a long one left out."""
+    text = str(path)
+    return text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 2 :]}"
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that is there in full or not at all, even if the machine loses power; errors as `appearing`."""
     with appearing(path) as file:
@@ -58,15 +80,17 @@ def write_json(path: Path, record: Mapping[str, Any], *, indent: int | None = 1)
 
 def make_folder(path: Path) -> Path:
     """Create a folder and its parents, or raise `AnalysisError`."""
-    if path.is_file():
+    if is_file(path):
         raise AnalysisError(f"--out must be a folder; {path} is a file. Choose another --out.")
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        if not isinstance(error, OSError):
+            raise AnalysisError(f"--out must be a folder's name; got {shortened(path)!r} ({error}). Choose another.") from error
         if error.errno in _NO_ROOM:
             raise AnalysisError(explain(error, path)) from error
         raise AnalysisError(
-            f"--out must be a folder that can be written; {path} does not exist ({error.strerror}). "
+            f"--out must be a folder that can be written; {shortened(path)} does not exist ({error.strerror}). "
             "The folder cannot be made; choose another --out."
         ) from error
     return path

@@ -63,6 +63,7 @@ def measure(
     if from_trace is not None:
         _check_trace_options(context)
     from ..models.source import PairSource
+    from ..run.identity import caution
     from ..run.resources import resources
     from ..run.runs import measure_prompts, measure_trace_file
     from ..run.scheduling import Workers
@@ -85,7 +86,7 @@ def measure(
         threads=per_process,
         save_logits=save_logits,
     )
-    place = Workers(count=processes, scheduler=scheduler)
+    place = Workers(count=processes, scheduler=scheduler, apart=True)
     share = None if shards is None else shard_range(shards)
     differing = tuple(allow or ())
     if from_trace is not None:
@@ -100,6 +101,8 @@ def measure(
         positions_per_second, rows_per_second = (count / summary.seconds for count in (summary.contexts, summary.rows))
         rate = f", {positions_per_second:,.0f} positions ({rows_per_second:,.0f} rows) per second"
     typer.echo(f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them now{rate}")
+    if summary.unchecked:
+        typer.echo(f"note: {caution(summary.unchecked)}", err=True)
 
 
 def _check_trace_options(context: typer.Context) -> None:

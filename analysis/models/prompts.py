@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AnalysisError
+from ..files import is_file, shortened
 
 MAX_LINE = 1 << 24
 """Longest line and longest prompt, in bytes."""
@@ -126,7 +127,7 @@ class ParquetFile(PromptSource):
                 values = (v for b in file.iter_batches(_PARQUET_BATCH, columns=[self.field]) for v in b.column(0).to_pylist())
                 for row, value in enumerate(values):
                     yield from _field({self.field: value}, self.field, f"{self.name}:{row}")
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise AnalysisError(f"{self.path} must be a readable Parquet file; it is not: {error}. Check the file.") from error
 
 
@@ -220,9 +221,9 @@ class Digest:
 
 
 def _existing(path: Path) -> Path:
-    if not path.is_file():
+    if not is_file(path):
         raise AnalysisError(
-            f"The prompts must be an existing file; {path} is none. Check the path, or pass --dataset for a folder."
+            f"The prompts must be an existing file; {shortened(path)} is none. Check the path, or pass --dataset for a folder."
         )
     return path
 
@@ -259,6 +260,12 @@ def _field(record: Any, field: str, name: str) -> Iterator[tuple[str, str]]:
         raise AnalysisError(f"A prompt must be a string in {field!r}; {name} has {found}. Pass --field, or correct it.")
     if len(value) > MAX_LINE:
         raise AnalysisError(f"Prompts must have at most {MAX_LINE:,} characters; {name} has {len(value):,}. Cut it.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise AnalysisError(
+            f"A prompt must be Unicode text; {name} holds half a surrogate pair at character {error.start}. Correct it."
+        ) from error
     if value.strip():
         yield name, value
 

@@ -7,7 +7,6 @@ sizes are checked before memory is taken.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,13 @@ from numpy.typing import NDArray
 
 from ..errors import AnalysisError
 from ..layout import PROMPTS, SHARDS
+from ..run.identity import check_shards
 from ..run.manifest import damaged, read_manifest
-from ..run.shards import column_of_today
+from ..run.shards import column_of_today, shard_files
 
 SETTING_COLUMNS = ("temperature", "draft_temperature", "top_p", "draft_top_p")
 ROWS_AT_ONCE = 16_384
 
-_SHARD = re.compile(r"shard-\d{5,}\.parquet")
 _MOST_ROW_GROUP_BYTES = 1 << 30
 _MOST_COLUMNS = 4_096
 
@@ -89,6 +88,7 @@ class Run:
         setting_columns: which columns tell the sampling settings apart.
         shards: finished shard files in order.
         num_rows: rows in all of them.
+        unchecked: how many of them do not say which run they are of.
     """
 
     folder: Path
@@ -98,6 +98,7 @@ class Run:
     setting_columns: tuple[str, ...]
     shards: tuple[Path, ...]
     num_rows: int
+    unchecked: int
 
     def section(self, name: str) -> dict[str, Any]:
         """Return an object of the manifest, empty where it is missing or something else."""
@@ -138,11 +139,11 @@ class Run:
 
 
 def open_run(folder: Path) -> Run:
-    """Read a run's manifest and the footers of its shards.
+    """Read a run's manifest and the footers of its shards, and check that they belong together (`analysis.run.identity`).
 
     Raises:
         AnalysisError: if the folder is no run, its manifest is damaged or of another version, no shard is finished, a shard lacks a
-            column that the manifest names, or a size is beyond what a report needs.
+            column that the manifest names or is of another run, or a size is beyond what a report needs.
     """
     manifest = read_manifest(folder)
     schemes = tuple(_scheme(entry) for entry in manifest["schemes"])
@@ -153,7 +154,7 @@ def open_run(folder: Path) -> Run:
         raise damaged(f"it names {len(names)} columns, {len(set(names))} of them different, and {len(schemes)} schemes")
     num_rows, fields = _check_footers(shards, {"prompt", "position", "temperature", *names})
     settings = tuple(name for name in SETTING_COLUMNS if name in fields)
-    return Run(folder, manifest, schemes, statistics, settings, shards, num_rows)
+    return Run(folder, manifest, schemes, statistics, settings, shards, num_rows, check_shards(folder, manifest))
 
 
 def class_of(identity: str) -> str:
@@ -221,17 +222,16 @@ def _text(entry: dict[str, Any], key: str) -> str:
 
 
 def _shards(folder: Path) -> tuple[Path, ...]:
-    place = folder / SHARDS
-    found = sorted(path for path in place.glob("shard-*.parquet") if _SHARD.fullmatch(path.name)) if place.is_dir() else []
+    found = tuple(shard_files(folder).values())
     outside = [path.name for path in found if not _inside(path, folder)]
     if outside:
         raise AnalysisError(f"Shards must lie in the run's folder; {outside[0]} is a link out of it. Copy the file instead.")
     if not found:
         raise AnalysisError(
-            f"A report needs at least one finished shard; {str(place)!r} has none. Let `measure` run until its first shard is "
-            "written."
+            f"A report needs at least one finished shard; {str(folder / SHARDS)!r} has none. Let `measure` run until its first "
+            "shard is written."
         )
-    return tuple(found)
+    return found
 
 
 def _check_footers(shards: tuple[Path, ...], needed: set[str]) -> tuple[int, set[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..run.identity import caution
 from .aggregate import Aggregates
 from .reading import Run, class_of
 from .summary import ATTAINED, LAWS, Scheme
@@ -162,5 +163,7 @@ def warnings(run: Run, found: Aggregates) -> list[str]:
         )
     if 1 < found.survey.num_prompts < 20:
         told.append(f"Only {found.survey.num_prompts} prompts: intervals over so few clusters are rough.")
+    if run.unchecked:
+        told.append(caution(run.unchecked))
     notes = run.section("provenance").get("notes")
     return told + [str(note) for note in notes if note] if isinstance(notes, list) else told

@@ -30,6 +30,7 @@ class TraceTask:
     pair: Any
     prompt: NDArray[np.int64]
     position: NDArray[np.int64]
+    run: str = ""  # the run's identity
 
 
 def measure_trace(task: TraceTask) -> ShardResult:
@@ -59,7 +60,7 @@ def measure_trace(task: TraceTask) -> ShardResult:
         place = 0 if column.stem == "maximal_iid" else ks.index(column.k)
         for end in ("lower", "upper"):
             columns[f"{column.name}_{end}"] = np.asarray(getattr(values[column.stem], end)[place], dtype=np.float64)
-    metadata = about_shard(task.index, task.settings) | {"rows": len(task.prompt)}
+    metadata = about_shard(task.index, task.settings, task.run) | {"rows": len(task.prompt)}
     rows = len(task.prompt)
     shard = encode_shard(columns, metadata)
     return ShardResult(task.index, shard, None, rows, rows, environment(), time.monotonic() - began)

@@ -13,7 +13,7 @@ from typing import Any
 from otm.table import TableColumn, table_columns
 
 from ..errors import AnalysisError
-from ..files import make_folder, write_json
+from ..files import is_file, make_folder, shortened, write_json
 from ..layout import MANIFEST, SHARDS
 from ..provenance import INCIDENTAL, differences, origin
 from .shards import column_of_today, finished_shards
@@ -95,9 +95,9 @@ def as_intervals(manifest: Manifest) -> Manifest:
 def read_manifest(run: Path) -> Manifest:
     """Return a run's manifest in today's schema, or raise `AnalysisError` if there is none that this version understands."""
     path = run / MANIFEST
-    if not path.is_file():
+    if not is_file(path):
         raise AnalysisError(
-            f"A run is a folder with {MANIFEST} and shards; {str(run)!r} has no manifest. Pass the folder that "
+            f"A run is a folder with {MANIFEST} and shards; {shortened(run)!r} has no manifest. Pass the folder that "
             "`measure --out` wrote."
         )
     if path.stat().st_size > _MOST_BYTES:
@@ -136,20 +136,24 @@ def damaged(why: str) -> AnalysisError:
 
 
 def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:
-    """Return where two manifests differ in anything that values depend on, one line per place; labels are for readers."""
-    parts = ("settings", "provenance", "plan", "schemes", "statistics")
-    kept = [{part: record.get(part) for part in parts} for record in (mine, theirs)]
-    for record in kept:
-        record["settings"] = meaningful(record["settings"] or {})
-        record["provenance"] = {k: v for k, v in (record["provenance"] or {}).items() if k not in INCIDENTAL}
-        record["schemes"] = [{k: v for k, v in entry.items() if k != "label"} for entry in record["schemes"] or []]
-    # As they come back from a file: tuples have become lists.
-    left, right = (json.loads(json.dumps(record)) for record in kept)
-    found = differences(left, right)
+    """Return where two manifests differ in anything that values depend on, one line per place."""
+    found = differences(compared(mine), compared(theirs))
     found = [line for line in found if not any(_within(_place(line), place) for place in allow)]
     if any(_within(_place(line), "settings") for line in found):
         # Other settings make other columns, at a length that hides what was asked for.
         return [line for line in found if _place(line) not in ("schemes", "statistics")]
+    return found
+
+
+def compared(manifest: Manifest) -> Manifest:
+    """Return what parts of one run must agree in, as from a file: tuples have become lists; labels are for readers."""
+    kept: Manifest = {part: manifest.get(part) for part in ("settings", "provenance", "plan", "schemes", "statistics")}
+    for part in ("settings", "provenance"):
+        kept[part] = kept[part] if isinstance(kept[part], dict) else {}
+    kept["settings"] = meaningful(kept["settings"])
+    kept["provenance"] = {k: v for k, v in kept["provenance"].items() if k not in INCIDENTAL}
+    kept["schemes"] = [{k: v for k, v in entry.items() if k != "label"} for entry in kept["schemes"] or []]
+    found: Manifest = json.loads(json.dumps(kept))
     return found
 
 

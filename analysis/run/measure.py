@@ -33,6 +33,7 @@ class ShardTask:
     models: PairSource
     settings: Settings
     prompts: tuple[tuple[int, str], ...]
+    run: str = ""  # the run's identity
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,7 +95,7 @@ def measure_shard(task: ShardTask) -> ShardResult:
         if settings.save_logits:
             kept += [(window, *(_top(side, settings.save_logits) for side in sides)) for window, *sides in compared]
     columns = in_order(pieces)
-    metadata = about_shard(task.index, settings) | {
+    metadata = about_shard(task.index, settings, task.run) | {
         "first_prompt": task.prompts[0][0],
         "num_prompts": len(task.prompts),
         "batches": composition,
@@ -110,9 +111,15 @@ def measure_shard(task: ShardTask) -> ShardResult:
     )
 
 
-def about_shard(index: int, settings: Settings) -> dict[str, Any]:
-    """Return what a shard says of itself."""
-    return {"shard": index, "settings": settings.recorded, "threads": settings.threads, "environment": environment()}
+def about_shard(index: int, settings: Settings, run: str) -> dict[str, Any]:
+    """Return what a shard says of itself and of its run."""
+    return {
+        "shard": index,
+        "run": run,
+        "settings": settings.recorded,
+        "threads": settings.threads,
+        "environment": environment(),
+    }
 
 
 def _top(logits: Any, count: int) -> Any:

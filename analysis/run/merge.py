@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ..errors import AnalysisError
-from ..files import make_folder, write_atomically, write_json
+from ..files import is_file, make_folder, write_atomically, write_json
 from ..layout import LOGITS, MANIFEST, PROMPTS, SHARDS
 from ..provenance import INCIDENTAL
 from ..trace.traces import complete_trace
-from .manifest import Manifest, compare_manifests, meaningful, read_manifest
+from .identity import check_shards, identities
+from .manifest import Manifest, compare_manifests, read_manifest
 from .shards import exclusive, finished_shards, read_shard, shard_path
 
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """What the merged run holds: shards there, and the numbers of those still missing."""
+    """What the merged run holds: shards, the numbers of those missing, and how many do not say which run they are of."""
 
     finished: int
     missing: tuple[int, ...]
+    unchecked: int
 
 
 def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Merged:
@@ -41,7 +42,7 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
         raise AnalysisError("Merging needs at least one run; got none. Name their folders.")
     if repeated := [str(run) for run in runs if run.resolve() == out.resolve()]:
         raise AnalysisError(f"A run cannot be merged into itself; {repeated[0]} is the output, too. Leave it out of the runs.")
-    parts = [*([out] if (out / MANIFEST).is_file() else []), *runs]
+    parts = [*([out] if is_file(out / MANIFEST) else []), *runs]
     manifests = [read_manifest(run) for run in parts]
     for run, manifest in zip(parts[1:], manifests[1:], strict=True):
         if found := compare_manifests(manifests[0], manifest, allow):
@@ -56,26 +57,34 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
                 f"Parts of one run must agree in settings and provenance; {parts[0]} and {run} differ: {'; '.join(found)}. "
                 "Measure one of them again, or pass --allow PLACE where you know that it does not matter."
             )
+    for run, manifest in zip(parts, manifests, strict=True):
+        check_shards(run, manifest)
     owners = _owners(parts)
-    for index, run in owners.items():
-        _check_belongs(run, index, manifests[parts.index(run)])
     with exclusive(make_folder(out)):
-        _copy(parts, manifests, owners, out)
+        merged = _copy(parts, manifests, owners, out)
         missing = set(range(manifests[0]["plan"]["num_shards"])) - finished_shards(out)
         if (out / LOGITS).is_dir() and not missing:
             complete_trace(out / LOGITS)
-    return Merged(finished=len(finished_shards(out)), missing=tuple(sorted(missing)))
+        unchecked = check_shards(out, merged)
+    return Merged(finished=len(finished_shards(out)), missing=tuple(sorted(missing)), unchecked=unchecked)
 
 
-def _copy(parts: Sequence[Path], manifests: Sequence[Manifest], owners: dict[int, Path], out: Path) -> None:
+def _copy(parts: Sequence[Path], manifests: Sequence[Manifest], owners: dict[int, Path], out: Path) -> Manifest:
     make_folder(out / SHARDS)
+    merged = manifests[0]
     if not (out / MANIFEST).is_file():
         write_atomically(out / PROMPTS, (parts[0] / PROMPTS).read_bytes())
-        origins = [{key: m["provenance"].get(key) for key in sorted(INCIDENTAL)} for m in manifests]
+    unknown = [m for m in manifests if not identities(m) <= identities(merged)]
+    if unknown or not (out / MANIFEST).is_file():
+        before = merged["provenance"].get("merged_from") if (out / MANIFEST).is_file() else None
+        origins = [
+            {key: m["provenance"].get(key) for key in sorted(INCIDENTAL)} | {"identities": sorted(identities(m))}
+            for m in (unknown if before else manifests)
+        ]
+        merged = merged | {"provenance": merged["provenance"] | {"merged_from": [*(before or []), *origins]}}
         # As it was written, whatever its schema: it names the columns as the shards do.
-        merged = json.loads((parts[0] / MANIFEST).read_text(encoding="utf-8"))
-        merged["provenance"]["merged_from"] = origins
-        write_json(out / MANIFEST, merged)
+        written = json.loads((parts[0] / MANIFEST).read_text(encoding="utf-8"))
+        write_json(out / MANIFEST, written | {"provenance": merged["provenance"]})
     for index, run in sorted(owners.items()):
         if run.resolve() == out.resolve():
             continue
@@ -83,6 +92,7 @@ def _copy(parts: Sequence[Path], manifests: Sequence[Manifest], owners: dict[int
         if logits.is_file():
             write_atomically(make_folder(out / LOGITS) / logits.name, logits.read_bytes())
         write_atomically(shard_path(out, index), shard_path(run, index).read_bytes())
+    return merged
 
 
 def _owners(parts: Sequence[Path]) -> dict[int, Path]:
@@ -105,16 +115,3 @@ def _where(first: Path, second: Path, index: int) -> str:
         return " in its metadata"
     names = [name for name in left if name not in right or left[name].tobytes() != right[name].tobytes()]
     return f" in column {names[0]}" if names else " in its encoding only"
-
-
-def _check_belongs(run: Path, index: int, manifest: Manifest) -> None:
-    """Raise unless a shard says that it is this shard of this run."""
-    columns, about = read_shard(shard_path(run, index))
-    wanted = {entry["column"] for entry in manifest["schemes"]} | {entry["column"] for entry in manifest["statistics"]}
-    ends = {name.removesuffix("_lower").removesuffix("_upper") for name in columns} | columns.keys()
-    settings = {k: v for k, v in meaningful(about.get("settings", {})).items() if manifest["settings"].get(k) != v}
-    if about.get("shard") != index or settings or not wanted <= ends:
-        raise AnalysisError(
-            f"Shard {index} of {run} must be of the run it lies in; it says shard {about.get('shard')}"
-            f"{f', and other settings: {sorted(settings)}' if settings else ''}. Remove what does not belong there."
-        )

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from ..errors import AnalysisError
+from ..files import is_file
 from ..layout import MANIFEST
 from ..models.source import PairSource
 from .manifest import read_manifest
@@ -23,7 +24,7 @@ def resources(
     for name, value in (("workers", workers), ("threads", threads)):
         if value is not None and value < 1:
             raise AnalysisError(f"--{name} must be at least 1; got {value}. Leave it out for the default.")
-    if threads is None and (out / MANIFEST).is_file():
+    if threads is None and is_file(out / MANIFEST):
         threads = int(read_manifest(out)["settings"]["threads"])
     if scheduler is not None:
         return 1, threads or 1

@@ -12,7 +12,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,14 @@ from tqdm import tqdm
 from otm.table import table_columns
 
 from ..errors import AnalysisError
-from ..files import appearing, make_folder, write_atomically
+from ..files import appearing, is_folder, make_folder, write_atomically
 from ..layout import LOCK, LOGITS, MANIFEST, PROMPTS
 from ..models.prompts import Digest, PromptSource, in_shards, prompts
 from ..models.source import PairSource, describe_source, loaded
 from ..provenance import differences, environment, file_digest
 from .certified import TraceTask, measure_trace, trace_columns
-from .manifest import Manifest, agree, as_intervals, manifest_of
+from .identity import check_shards, run_identity
+from .manifest import Manifest, agree, as_intervals, manifest_of, read_manifest
 from .measure import ShardResult, ShardTask, compile_table, measure_shard
 from .scheduling import Workers, run_each
 from .settings import NOTES, OF_MODELS, Settings, check_settings
@@ -45,6 +46,7 @@ class Summary:
     """What a call has done: shards there in all, shards written now, rows and compared contexts written now.
 
     `seconds` run from when the first shard that came was begun: models were loaded by then, and nothing was left to compile.
+    `unchecked` shards, of earlier versions, do not say which run they are of.
     """
 
     num_shards: int
@@ -53,6 +55,7 @@ class Summary:
     rows: int
     contexts: int
     seconds: float
+    unchecked: int = 0
 
 
 def measure_prompts(
@@ -79,9 +82,11 @@ def measure_prompts(
     """
     check_settings(settings, positions=OF_MODELS)
     place = workers or Workers()
+    place.check()
     with _held(out):
         digest = Digest()
         started = (out / MANIFEST).is_file()
+        unchecked = _checked(out)
         stream = _digested(source, digest)
         if started:
             for _ in stream:
@@ -94,18 +99,22 @@ def measure_prompts(
         wanted = _missing(out, plan, share)
         place = place.for_pieces(len(wanted))
         described = _describe(models, place)
+        if described["device"] != "cpu":
+            place = dataclasses.replace(place, apart=False)  # this process holds the device already, some serve one only
         named = {"draft": models.names[0], "target": models.names[1], "dtype": models.dtype}
         asked = named | {"prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}}
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
         manifest = agree(out, manifest_of(recorded, note, described, plan, table_columns(settings.k)), allow)
+        run = run_identity(manifest)
         if wanted and place.scheduler is None and described["device"] == "cpu":
             _compile()
         tasks = (
-            ShardTask(index, models, settings, tuple((p.index, p.text) for p in group))
+            ShardTask(index, models, settings, tuple((p.index, p.text) for p in group), run)
             for index, group in enumerate(in_shards(source, settings.shard_prompts))
             if index in wanted
         )
-        return _run(out, manifest, place, measure_shard, tasks, wanted)
+        done = _run(out, manifest, place, measure_shard, tasks, wanted)
+    return dataclasses.replace(done, unchecked=unchecked)
 
 
 def measure_trace_file(
@@ -125,9 +134,11 @@ def measure_trace_file(
 
     check_settings(settings, positions=("trace",))
     place = workers or Workers()
+    place.check()
     opened = open_trace(trace)
     rows = settings.shard_prompts
     with _held(out):
+        unchecked = _checked(out)
         count = opened.num_positions
         if count is None:
             count = sum(len(batch.prompt) for batch in opened.batches(rows=rows))
@@ -139,27 +150,29 @@ def measure_trace_file(
             "device": "cpu",
             "trace": dict(opened.metadata),
         }
-        asked = {"trace": {"name": trace.name, "sha256": _trace_digest(trace), "positions": count}}
+        asked = {"trace": {"name": trace.name, "sha256": _trace_digest(trace, opened.files), "positions": count}}
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
         plan = _plan(count, rows, "position")
         wanted = _missing(out, plan, share)
         manifest = manifest_of(recorded, note, described, plan, trace_columns(settings.k))
         manifest = agree(out, as_intervals(manifest), allow)
+        run = run_identity(manifest)
         if not (out / PROMPTS).is_file():
             _write_prompts(out / PROMPTS, iter(()))
         first = min(wanted, default=0)
         tasks = (
-            TraceTask(first + number, settings, batch.pair, batch.prompt, batch.position)
+            TraceTask(first + number, settings, batch.pair, batch.prompt, batch.position, run)
             for number, batch in enumerate(opened.batches(rows=rows, start=first * rows))
             if first + number in wanted
         )
-        return _run(out, manifest, place.for_pieces(len(wanted)), measure_trace, tasks, wanted)
+        done = _run(out, manifest, place.for_pieces(len(wanted)), measure_trace, tasks, wanted)
+    return dataclasses.replace(done, unchecked=unchecked)
 
 
 @contextlib.contextmanager
 def _held(out: Path) -> Iterator[None]:
     """Hold a run's folder, made if need be; one made here is removed again if the run gets no manifest."""
-    made = not out.exists()
+    made = not is_folder(out)
     with exclusive(make_folder(out)):
         try:
             yield
@@ -172,12 +185,17 @@ def _held(out: Path) -> Iterator[None]:
             raise
 
 
+def _checked(out: Path) -> int:
+    """Check the shards of a run that is there, before the work of describing what is asked for; return how many cannot be."""
+    return check_shards(out, read_manifest(out)) if (out / MANIFEST).is_file() else 0
+
+
 def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
     """Describe the models where they will run: on the cluster, or here; memory for them is taken here only if they run here."""
     if place.scheduler is not None:
         return next(run_each(place, describe_source, [models]))
     described = describe_source(models)
-    if place.count > 1:
+    if place.count > 1 or (place.apart and described["device"] == "cpu"):
         loaded.cache_clear()
     return described
 
@@ -211,7 +229,7 @@ def _run(
     start, rows, contexts, written = math.inf, 0, 0, 0
     done = total - sum(min(size, total - index * size) for index in wanted)
     with tqdm(total=total, initial=done, unit=_unit(manifest), desc=out.name, disable=not sys.stderr.isatty()) as bar:
-        for result in run_each(place, function, tasks):
+        for result in run_each(place, function, tasks, name=lambda task: f"shard {task.index}"):
             # Clocks of two machines differ, durations do not.
             start = min(start, time.monotonic() - result.seconds)
             if found := differences(here, result.environment):
@@ -278,11 +296,13 @@ def _write_prompts(path: Path, stream: Iterator[Any]) -> None:
         writer.write_table(pa.Table.from_pylist(rows, schema=_PROMPT_SCHEMA))
 
 
-def _trace_digest(path: Path) -> str:
-    """Return the SHA-256 of a trace: of the file, or of the files of a folder in the order of their names."""
+def _trace_digest(path: Path, files: Sequence[Path]) -> str:
+    """Return the SHA-256 over a trace's files: what names them, if it is a folder, and those named, no others that lie there."""
     import hashlib
 
+    from ..trace.base import MANIFEST as NAMES
+
     digest = hashlib.sha256()
-    for file in [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file()):
+    for file in [*([path / NAMES] if path.is_dir() else []), *files]:
         digest.update(bytes.fromhex(file_digest(file)))
     return digest.hexdigest()

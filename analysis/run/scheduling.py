@@ -1,16 +1,24 @@
 """Run independent pieces of work on any `concurrent.futures.Executor`: this process, local processes, or a Dask cluster.
 
-Work is pure: what a piece returns depends on its argument alone. So a piece whose worker died is run again, wherever, and only
-time is lost. Few pieces are in flight at once, so that neither the arguments nor the results of a long run pile up in memory.
+Work is pure: what a piece returns depends on its argument alone. So a piece whose worker died is run again, by itself, and only
+time is lost; where it dies again and again, the piece is named. Workers end with the process that started them, however that ends.
+Few pieces are in flight at once, so that neither the arguments nor the results of a long run pile up in memory.
 """
 
 from __future__ import annotations
 
 import concurrent.futures as cf
 import contextlib
+import ctypes
 import dataclasses
 import multiprocessing
+import multiprocessing.connection
 import os
+import signal
+import socket
+import sys
+import threading
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -21,6 +29,10 @@ Result = TypeVar("Result")
 
 MOST_RETRIES = 3
 """How often a piece is given to a new pool after the processes running it died."""
+
+_PATIENCE = 5.0  # seconds for a scheduler to answer
+_WITH_PORT = ("tcp", "tls", "ucx", "ws", "wss")
+_PR_SET_PDEATHSIG = 1
 
 
 class Inline(cf.Executor):
@@ -43,14 +55,31 @@ class Workers:
     Args:
         count: local processes; 1 runs everything in this one.
         scheduler: address of a Dask scheduler, such as tcp://host:8786, or None.
+        apart: run in another process even if it is one, so that this one lives to tell which piece took all memory.
     """
 
     count: int = 1
     scheduler: str | None = None
+    apart: bool = False
 
     def for_pieces(self, pieces: int) -> Workers:
         """Return as many of them as there are pieces of work: a process takes seconds to start."""
         return dataclasses.replace(self, count=max(1, min(self.count, pieces)))
+
+    def check(self) -> None:
+        """Raise `AnalysisError` unless the scheduler, if there is one, has an address that somebody answers at; at once."""
+        if self.scheduler is None:
+            return
+        place = urllib.parse.urlsplit(self.scheduler if "://" in self.scheduler else f"tcp://{self.scheduler}")
+        if place.scheme == "inproc":
+            return
+        try:
+            if place.scheme not in _WITH_PORT or not place.hostname or not place.port:
+                raise ValueError("an address is tcp://HOST:PORT")
+            if place.scheme != "ucx":
+                socket.create_connection((place.hostname, place.port), timeout=_PATIENCE).close()
+        except (OSError, ValueError) as error:
+            raise _no_scheduler(self.scheduler, error) from error
 
     @contextlib.contextmanager
     def open(self) -> Iterator[cf.Executor]:
@@ -58,12 +87,12 @@ class Workers:
         if self.scheduler is not None:
             with _dask(self.scheduler) as executor:
                 yield executor
-        elif self.count == 1:
+        elif self.count == 1 and not self.apart:
             yield Inline()
         else:
             # Forked children of a process that has run torch may hang in its thread pool.
             context = multiprocessing.get_context("spawn")
-            executor = cf.ProcessPoolExecutor(self.count, mp_context=context, initializer=single_threaded)
+            executor = cf.ProcessPoolExecutor(self.count, mp_context=context, initializer=begin_worker)
             try:
                 yield executor
             finally:
@@ -75,40 +104,67 @@ class Workers:
         return 64 if self.scheduler is not None else 2 * self.count if self.count > 1 else 1
 
 
-def single_threaded() -> None:
-    """Keep the numerical libraries of a worker process to one thread; what may use more sets its own number later."""
+def begin_worker() -> None:
+    """Begin a worker process: one thread for the numerical libraries, no hold on the output, an end when the parent's comes.
+
+    What may use more threads sets its own number later. A pool's workers wait for work from a pipe that they hold open themselves,
+    so they would outlive a parent that was killed, and a reader of its output would wait for them.
+    """
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    if sys.platform == "linux":
+        # The kernel also ends a worker that computes without letting another thread of its run.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
 
 
-def run_each(workers: Workers, function: Callable[[Argument], Result], arguments: Iterable[Argument]) -> Iterator[Result]:
+def _end_with(sentinel: int) -> None:
+    """Wait for the parent's end, which may have come already, and end this process."""
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)
+
+
+def run_each(
+    workers: Workers,
+    function: Callable[[Argument], Result],
+    arguments: Iterable[Argument],
+    *,
+    name: Callable[[Argument], str] = repr,
+) -> Iterator[Result]:
     """Apply a pure function to every argument and yield results as they come, in any order.
 
-    A piece that raises ends the run; results that are there are yielded first. Pieces whose process was killed are run again, up
-    to three times (Dask has its own count).
+    A piece that raises ends the run; results that are there are yielded first. Pieces whose process was killed are run again, one
+    at a time and before all others, so that the one which took the memory is known (Dask has its own count).
 
     Raises:
-        AnalysisError: if processes keep dying.
+        AnalysisError: if the process of one piece is killed four times; if one finds no memory.
     """
     waiting = iter(arguments)
-    lost: list[Argument] = []
-    for attempt in range(MOST_RETRIES + 1):
-        progress = False
+    suspects: list[Argument] = []
+    died: list[Argument] = []
+    while True:
         with workers.open() as executor:
-            for outcome in _run_in(executor, function, _chain(lost, waiting), workers.in_flight):
+            outcome: _Done | _Lost | None = None
+            for pieces, most in ((_drained(suspects), 1), (waiting, workers.in_flight)):
+                for outcome in _run_in(executor, function, pieces, most, name):
+                    if isinstance(outcome, _Lost):
+                        break
+                    yield outcome.value
                 if isinstance(outcome, _Lost):
-                    lost = outcome.arguments
                     break
-                progress = True
-                yield outcome.value
-            else:
-                return
-        if attempt == MOST_RETRIES and not progress:
-            break
-    raise AnalysisError(
-        f"Worker processes must live; they were killed {MOST_RETRIES + 1} times over. Memory is the usual reason: "
-        "use fewer --workers."
-    )
+        if not isinstance(outcome, _Lost):
+            return
+        suspects[:0] = outcome.arguments
+        died += outcome.arguments
+        for argument in outcome.arguments:
+            if sum(other is argument for other in died) > MOST_RETRIES:
+                raise _out_of_memory(name(argument), f"was killed {MOST_RETRIES + 1} times over. Memory is the usual reason")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,14 +177,24 @@ class _Lost:
     arguments: list[Any]
 
 
-def _chain(first: list[Argument], rest: Iterator[Argument]) -> Iterator[Argument]:
+def _drained(first: list[Argument]) -> Iterator[Argument]:
     while first:
         yield first.pop(0)
-    yield from rest
+
+
+def _out_of_memory(piece: str, what: str) -> AnalysisError:
+    return AnalysisError(
+        f"A process must have the memory that its work takes; the one that computed {piece} {what}. Use fewer --workers, or a "
+        "machine with more; what is finished is kept."
+    )
 
 
 def _run_in(
-    executor: cf.Executor, function: Callable[[Argument], Result], arguments: Iterator[Argument], most: int
+    executor: cf.Executor,
+    function: Callable[[Argument], Result],
+    arguments: Iterator[Argument],
+    most: int,
+    name: Callable[[Argument], str],
 ) -> Iterator[_Done | _Lost]:
     """Yield results, then, if the executor broke, the arguments that got none."""
     pending: dict[cf.Future[Result], Argument] = {}
@@ -156,6 +222,10 @@ def _run_in(
                     yield _Done(future.result())
                 elif isinstance(error, cf.BrokenExecutor):
                     lost.append(argument)
+                elif type(error).__name__ == "KilledWorker":  # Dask's, which need not be installed
+                    failure = _out_of_memory(name(argument), "was killed wherever it ran. Memory is the usual reason")
+                elif isinstance(error, MemoryError):
+                    failure = _out_of_memory(name(argument), "found none left")
                 else:
                     failure = error
     finally:
@@ -167,6 +237,12 @@ def _run_in(
         yield _Lost(lost)
 
 
+def _no_scheduler(address: str, error: Exception) -> AnalysisError:
+    return AnalysisError(
+        f"The scheduler must be the address of a running Dask scheduler; {address!r:.80} gave: {error}. Start one, or correct it."
+    )
+
+
 @contextlib.contextmanager
 def _dask(address: str) -> Iterator[cf.Executor]:
     try:
@@ -175,12 +251,11 @@ def _dask(address: str) -> Iterator[cf.Executor]:
         raise AnalysisError(
             "A Dask scheduler needs the distributed library, which is not installed. Install it: pip install distributed."
         ) from error
+    Workers(scheduler=address).check()
     try:
         client = Client(address, timeout=20, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
-        raise AnalysisError(
-            f"The scheduler must be the address of a running Dask scheduler; {address!r} gave: {error}."
-        ) from error
+        raise _no_scheduler(address, error) from error
     with client:
         # Results are pure functions of the arguments, but a run that is repeated must not find the last one's futures.
         yield client.get_executor(pure=False, retries=MOST_RETRIES)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -20,7 +23,9 @@ from ..errors import AnalysisError
 from ..files import TEMPORARY, explain
 from ..layout import LOCK, LOGITS, SHARDS
 
-_METADATA = b"otm"
+_METADATA, _DIGEST = b"otm", b"otm.sha256"
+_SHARD = re.compile(r"shard-(\d{5,9})\.parquet")
+_ROWS_AT_ONCE = 1 << 14
 
 
 def shard_name(index: int) -> str:
@@ -37,9 +42,29 @@ def shard_path(run: Path, index: int) -> Path:
     return run / SHARDS / shard_name(index)
 
 
+def shard_files(run: Path) -> dict[int, Path]:
+    """Return the shards that are there, by number.
+
+    Raises:
+        AnalysisError: if a Parquet file beside them has no shard's name, since whoever reads the folder would read it too; if one
+            is no regular file.
+    """
+    found = {}
+    for path in sorted((run / SHARDS).glob("*.parquet")):
+        matched = _SHARD.fullmatch(path.name)
+        if matched is None or shard_name(int(matched[1])) != path.name:
+            raise AnalysisError(
+                f"A run's folder {SHARDS} holds files named like {shard_name(0)}; {path.name[:80]!r} is another one. Remove it."
+            )
+        if not path.is_file():  # opening a pipe would wait for its writer
+            raise _damaged(path, "it is no regular file")
+        found[int(matched[1])] = path
+    return found
+
+
 def finished_shards(run: Path) -> set[int]:
     """Return the numbers of the shards that are there."""
-    return {int(path.stem.split("-")[1]) for path in (run / SHARDS).glob("shard-*.parquet")}
+    return set(shard_files(run))
 
 
 def column_of_today(name: str) -> str:
@@ -52,8 +77,9 @@ def column_of_today(name: str) -> str:
 
 
 def encode_shard(columns: dict[str, NDArray[Any]], metadata: dict[str, Any]) -> bytes:
-    """Return a Parquet file's bytes: equal columns and metadata give equal bytes."""
-    table = pa.table(columns).replace_schema_metadata({_METADATA: json.dumps(metadata, sort_keys=True).encode()})
+    """Return a Parquet file's bytes, which carry their content's digest: equal columns and metadata give equal bytes."""
+    about = json.dumps(metadata, sort_keys=True).encode()
+    table = pa.table(columns).replace_schema_metadata({_METADATA: about, _DIGEST: _digest(about, list(columns), [columns])})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
@@ -61,14 +87,55 @@ def encode_shard(columns: dict[str, NDArray[Any]], metadata: dict[str, Any]) -> 
 
 def read_shard(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return a shard's columns and metadata, or raise `AnalysisError` if the file is damaged."""
+    _, metadata = inspect_shard(path)
     try:
         table = pq.read_table(path)
-        metadata = json.loads(table.schema.metadata[_METADATA])
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        raise AnalysisError(
-            f"{path} must be a shard that `measure` wrote; it cannot be read: {error}. Restore or delete it."
-        ) from error
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, f"it cannot be read: {error}") from error
     return {column_of_today(name): table[name].to_numpy() for name in table.column_names}, metadata
+
+
+def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
+    """Return the names of a shard's columns and its metadata, empty if it has none.
+
+    Raises:
+        AnalysisError: if the file cannot be read, or is not what was written: its digest, where it carries one, is compared.
+
+    Cost: one pass over the file, some rows in memory at a time.
+    """
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as shard:
+            names, stored = list(shard.schema_arrow.names), shard.schema_arrow.metadata or {}
+            about = stored.get(_METADATA, b"{}")
+            metadata = json.loads(about)
+            if not isinstance(metadata, dict):
+                raise _damaged(path, "its metadata are no object")
+            if _DIGEST in stored:
+                batches = (
+                    {name: batch.column(name).to_numpy(zero_copy_only=False) for name in names}
+                    for batch in shard.iter_batches(batch_size=_ROWS_AT_ONCE)
+                )
+                if _digest(about, names, batches) != stored[_DIGEST]:
+                    raise _damaged(path, "its content is not what was written")
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, f"it cannot be read: {error}") from error
+    return set(names), metadata
+
+
+def _digest(about: bytes, names: list[str], batches: Iterable[Mapping[str, NDArray[Any]]]) -> bytes:
+    """Return the SHA-256 of a shard's metadata and columns, however many rows come at a time."""
+    columns = {name: hashlib.sha256(name.encode()) for name in names}
+    for batch in batches:
+        for name, column in columns.items():
+            column.update(np.ascontiguousarray(batch[name]).tobytes())
+    whole = hashlib.sha256(about)
+    for column in columns.values():
+        whole.update(column.digest())
+    return whole.hexdigest().encode()
+
+
+def _damaged(path: Path, why: str) -> AnalysisError:
+    return AnalysisError(f"{path} must be a shard that `measure` wrote; {why}. Restore or delete it.")
 
 
 @contextlib.contextmanager

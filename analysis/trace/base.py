@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from otm.partial import PartialPair
 
 from ..errors import AnalysisError
+from ..files import is_file
 
 FORMAT, SCHEMA, MANIFEST = "otm-trace", 1, "trace.json"
 LARGEST_LIST = 1 << 16
@@ -57,6 +58,11 @@ class Trace(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def files(self) -> tuple[Path, ...]:
+        """The files that the positions are read from, in their order."""
+
+    @property
+    @abc.abstractmethod
     def num_positions(self) -> int | None:
         """How many positions there are, None where only reading everything would tell."""
 
@@ -73,24 +79,39 @@ class Trace(abc.ABC):
 def inside(folder: Path, name: object) -> Path:
     """Return the regular file `name` inside the folder, or raise `AnalysisError`: a trace never leads elsewhere."""
     if not isinstance(name, str) or not name or "\0" in name:
-        raise AnalysisError(f"{MANIFEST} must name files of its folder; got {name!r}. Write plain names.")
+        raise AnalysisError(f"{MANIFEST} must name files of its folder; got {name!r:.80}. Write plain names.")
     root = folder.resolve()
-    place = (root / name).resolve()
-    if Path(name).is_absolute() or root not in place.parents:
-        raise AnalysisError(f"A trace must not lead outside its folder; {name!r} does. Copy the file there.")
-    if not place.is_file():
-        raise AnalysisError(f"{MANIFEST} names {name!r}, which is no file of its folder. Check the name.")
+    try:
+        place = (root / name).resolve()
+    except (OSError, RuntimeError):  # links in a circle, a name that is too long
+        place = root
+    if Path(name).is_absolute() or root not in (place, *place.parents):
+        raise AnalysisError(f"A trace must not lead outside its folder; {name[:80]!r} does. Copy the file there.")
+    if not is_file(place):
+        raise AnalysisError(f"{name[:80]!r} must be a regular file of the trace's folder; there is none. Check the name.")
     return place
+
+
+def plain_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object, or raise `ValueError` if it names a key twice: readers would differ on which counts."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:40]!r} is there twice")
+        found[key] = value
+    return found
 
 
 def check_rounding(value: object, where: str) -> float:
     """Return a rounding bound in [0, 0.1], or raise `AnalysisError`."""
     try:
         number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, bool) or not 0.0 <= number <= 0.1:
-        raise AnalysisError(f"rounding must be a number of nats from 0 to 0.1 ({where}); got {value!r}. State the true bound.")
+        raise AnalysisError(
+            f"rounding must be a number of nats from 0 to 0.1 ({where}); got {value!r:.40}. State the true bound."
+        )
     return number
 
 

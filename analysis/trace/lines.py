@@ -23,7 +23,7 @@ from otm.errors import OtmError
 from otm.partial import PartialPair, TopTokens
 
 from ..errors import AnalysisError
-from .base import LARGEST_LIST, Trace, TraceBatch, check_entries, check_reading
+from .base import LARGEST_LIST, Trace, TraceBatch, check_entries, check_reading, plain_object
 
 _LONGEST_LINE = 1 << 26
 _MOST_NAMES = 1 << 23
@@ -49,6 +49,11 @@ class JsonLinesTrace(Trace):
     draft: Path
     target: Path
     rounding: float
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The draft's answers and the target's."""
+        return self.draft, self.target
 
     @property
     def num_positions(self) -> None:
@@ -112,7 +117,7 @@ def _lines(file: BinaryIO, name: str) -> Iterator[Any]:
         if line.isspace():
             continue
         try:
-            yield json.loads(line.decode("utf-8"))
+            yield json.loads(line.decode("utf-8"), object_pairs_hook=plain_object)
         except (ValueError, RecursionError) as error:
             raise AnalysisError(
                 f"Line {number} of {name} must be JSON in UTF-8; it is not ({error}). Write it again."
@@ -181,7 +186,9 @@ def _prompt_positions(entries: list[Any], ids: list[Any], where: str) -> list[Li
             token = _number(key, place)
             logs[token] = _log(value.get("logprob") if isinstance(value, dict) else value, place)
             rank = value.get("rank") if isinstance(value, dict) else None
-            if isinstance(rank, int) and not isinstance(rank, bool):
+            if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
+                raise AnalysisError(f"{place} must rank tokens from 1 on, or not at all; got {rank!r:.40}. Write it again.")
+            if rank is not None:
                 ranks[token] = rank
         actual = ids[i] if i < len(ids) and isinstance(ids[i], int) else None
         # An entry ranked within the length of the list is one of the most likely; without a rank it may be the added one.
@@ -256,15 +263,17 @@ def _name(item: Any, place: str) -> int | str:
     spelled = item.get("bytes")
     if token.startswith("token_id:"):
         return _number(token.removeprefix("token_id:"), place)
-    if isinstance(spelled, list) and all(isinstance(b, int) and 0 <= b < 256 for b in spelled):
+    if spelled is not None:
+        if not isinstance(spelled, list) or not all(type(b) is int and 0 <= b < 256 for b in spelled):
+            raise AnalysisError(f"{place} must spell tokens as bytes from 0 to 255, or null; got {spelled!r:.80}.")
         return "b:" + bytes(spelled).hex()
     return "b:" + token.encode("utf-8", "surrogatepass").hex()
 
 
 def _log(value: Any, place: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value > 0.1:
-        raise AnalysisError(f"{place} must give log-probabilities, numbers ≤ 0; got {value!r:.40}.")
-    return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0.1:  # NaN is not
+        return max(value, _UNLIKELY) + 0.0  # as a float, and what is below counts the same
+    raise AnalysisError(f"{place} must give log-probabilities, numbers ≤ 0; got {value!r:.40}.")
 
 
 def _tops(column: list[Listed], names: dict[str, int], rounding: float) -> TopTokens:

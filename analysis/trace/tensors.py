@@ -53,6 +53,11 @@ class SafetensorsTrace(Trace):
     shards: tuple[_Shard, ...]
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """The shards."""
+        return tuple(shard.path for shard in self.shards)
+
+    @property
     def num_positions(self) -> int:
         """The sum over shards, from their headers."""
         return sum(shard.length for shard in self.shards)

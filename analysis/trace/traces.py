@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError
-from ..files import write_json
+from ..files import is_file, is_folder, shortened, write_json
 from ..layout import LOGITS
 from ..layout import MANIFEST as RUN_MANIFEST
 from .base import (
@@ -30,6 +30,7 @@ from .base import (
     TraceSide,
     check_rounding,
     inside,
+    plain_object,
 )
 from .lines import JsonLinesTrace
 from .tensors import open_shards, write_trace
@@ -53,15 +54,16 @@ def open_trace(path: Path | str) -> Trace:
         AnalysisError: if it is missing, of another format or schema, names files outside its folder, or is inconsistent.
     """
     place = Path(path)
-    if place.is_file() and place.suffix == ".safetensors":
+    if is_file(place) and place.suffix == ".safetensors":
         return open_shards([place], None, {})
-    if not place.is_dir():
+    if not is_folder(place):
         raise AnalysisError(
-            f"A trace is a .safetensors file or a folder with {MANIFEST}; {place} is neither. Check the path (docs/traces.md)."
+            f"A trace is a .safetensors file or a folder with {MANIFEST}; {shortened(place)} is neither. Check the path "
+            "(docs/traces.md)."
         )
     if not (place / MANIFEST).is_file() and (place / RUN_MANIFEST).is_file():
         raise AnalysisError(f"A trace is a folder with {MANIFEST}; {place} has none. {_way_out(place)}")
-    manifest = _read_manifest(place / MANIFEST)
+    manifest = _read_manifest(inside(place, MANIFEST))
     size, metadata = _manifest_size(manifest), _manifest_metadata(manifest)
     form = manifest.get("form")
     if not isinstance(form, str) or form not in _FORMS:
@@ -140,7 +142,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LARGEST_MANIFEST:
             raise AnalysisError(f"{path} is larger than {_LARGEST_MANIFEST} bytes and no manifest. See docs/traces.md.")
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=plain_object)
     except (OSError, ValueError, RecursionError) as error:
         raise AnalysisError(
             f"A trace folder needs a readable {MANIFEST} in JSON; {path}: {error}. See docs/traces.md."
@@ -161,4 +163,10 @@ def _manifest_metadata(manifest: Mapping[str, Any]) -> dict[str, str]:
     metadata = manifest.get("metadata", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise AnalysisError(f"metadata in {MANIFEST} must map strings to strings; got {metadata!r:.200}.")
+    try:
+        json.dumps(metadata, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise AnalysisError(
+            f"metadata in {MANIFEST} must be Unicode text; it holds half a surrogate pair. Correct it."
+        ) from error
     return metadata

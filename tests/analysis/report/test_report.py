@@ -252,6 +252,9 @@ def repeated(source: Path, folder: Path, times: int) -> Path:
             table = pq.read_table(path)
             table = table.set_column(0, "prompt", pa.array(table.column("prompt").to_numpy() + 12 * copy))
             pq.write_table(table, folder / "shards" / f"shard-{copy * len(shards) + i:05d}.parquet")
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest["plan"] |= {"num_prompts": 12 * times, "num_shards": times * len(shards)}
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     return folder
 
 

@@ -35,6 +35,7 @@ from analysis.run.manifest import manifest_of
 from analysis.run.measure import ShardTask, measure_shard
 from analysis.run.scheduling import Workers
 from analysis.run.settings import OF_MODELS, Settings
+from analysis.trace.traces import write_manifest
 from otm.table.table import DESCRIPTIONS
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 
@@ -337,6 +338,7 @@ def test_nan_and_infinite_logits_are_named(
         (b'{"text": "a"}\n{"text": 3}\n', "n.jsonl", r"'text' of n\.jsonl:2 is a number, not a string\. Correct it\."),
         (b'{"text": null}\n', "n.jsonl", r"'text' of n\.jsonl:1 is null, not a string"),
         (b"PAR1 no", "bad.parquet", "Parquet"),
+        (b'{"text": "a"}\n{"text": "b \\ud800"}\n', "half.jsonl", r"half\.jsonl:2 holds half a surrogate pair at character 2"),
     ],
 )
 def test_prompts_that_cannot_be_read(
@@ -350,6 +352,55 @@ def test_prompts_that_cannot_be_read(
     assert re.search(message, error), error
     assert error.startswith("error: ")
     assert "Traceback" not in error
+    assert not (tmp_path / "run").exists()
+
+
+LONG = "n" * 5_000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("measure", "--prompts", LONG, "--out", "run"),
+        ("measure", "--prompts", "prompts.txt", "--out", LONG),
+        ("measure", "--prompts", "prompts.txt", "--draft", f"/{LONG}", "--out", "run"),
+        ("measure", "--from-trace", LONG, "--out", "run"),
+        ("measure", "--from-trace", LONG, "--out", LONG),
+        ("merge", LONG, "--out", "run"),
+        ("merge", "run", "--out", LONG),
+        ("report", LONG),
+        ("report", "run", "--out", LONG),
+    ],
+    ids=lambda arguments: " ".join(argument[:12] for argument in arguments),
+)
+def test_names_that_no_file_can_have_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.txt").write_text("Return the number.\n")
+    assert command(monkeypatch, *arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert len(error) < 1_000
+    assert {path.name for path in tmp_path.iterdir()} == {"prompts.txt"}
+
+
+def test_what_lies_beside_a_trace_is_not_read(tmp_path: Path) -> None:
+    """A link out of the folder, to a pipe without a writer or to a device, would hang; its digest would follow somebody's files."""
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    write_small_trace(folder / "a.safetensors", positions=30)
+    write_manifest(folder, ["a.safetensors"])
+    digests = []
+    for number in range(2):
+        run = tmp_path / f"run{number}"
+        runs.measure_trace_file(run, trace=folder, settings=SETTINGS)
+        digests.append(json.loads((run / "manifest.json").read_text())["settings"]["trace"]["sha256"])
+        if number == 0:
+            (tmp_path / "elsewhere").write_text("somebody's")
+            (folder / "link").symlink_to(tmp_path / "elsewhere")
+            (folder / "kernel").symlink_to("/proc/kmsg")  # a regular file by its mode, whose end never comes
+    assert digests[0] == digests[1]
 
 
 def test_options_are_shown_whole_in_a_narrow_terminal(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -76,10 +79,96 @@ def test_processes_that_always_die_are_told() -> None:
         list(run_each(Workers(count=2), die, range(3)))
 
 
-def test_a_scheduler_that_is_not_there_is_told() -> None:
+def die_at_three(number: int) -> int:
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def exhaust(number: int) -> int:
+    raise MemoryError
+
+
+def test_a_piece_that_takes_all_memory_is_named_and_this_process_lives() -> None:
+    """One process is a process of its own, too; the pieces beside the one that dies are computed."""
+    found = []
+    with pytest.raises(AnalysisError, match=r"the one that computed shard 3 was killed 4 times over\. Memory"):
+        for result in run_each(Workers(apart=True), die_at_three, [0, 1, 3, 5], name=lambda n: f"shard {n}"):
+            found.append(result)
+    assert found == [0, 1]
+    with pytest.raises(AnalysisError, match="computed shard 3 found none left"):
+        list(run_each(Workers(), exhaust, [3], name=lambda n: f"shard {n}"))
+
+
+@pytest.mark.long
+def test_the_piece_that_dies_is_told_from_those_beside_it() -> None:
+    with pytest.raises(AnalysisError, match="the one that computed 3 was killed 4 times"):
+        list(run_each(Workers(count=2), die_at_three, range(8)))
+
+
+def hold(argument: tuple[str, str]) -> None:
+    """Tell the process's number, then work for ever: in Python, or without letting another thread run."""
+    folder, how = argument
+    (Path(folder) / str(os.getpid())).touch()
+    if how == "sleeps":
+        time.sleep(600)
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{process}/stat")
+    return not (stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z")  # nobody may wait for orphans here
+
+
+@pytest.mark.parametrize(
+    "how", ["sleeps", pytest.param("computes", marks=pytest.mark.skipif(sys.platform != "linux", reason=""))]
+)
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_their_parent_and_let_go_of_its_output(tmp_path: Path, kind: signal.Signals, how: str) -> None:
+    code = (
+        "from analysis.run.scheduling import Workers, run_each\n"
+        "from tests.analysis.run.test_scheduling import hold\n"
+        f"if __name__ == '__main__': list(run_each(Workers(count=2), hold, [({str(tmp_path)!r}, {how!r})] * 2))\n"
+    )
+    script = tmp_path / "script.txt"
+    script.write_text(code)
+    root = str(Path(__file__).parents[3])
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": root}
+    ) as parent:
+        while len(workers := [int(path.name) for path in tmp_path.iterdir() if path.name.isdigit()]) < 2:
+            assert parent.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.1)
+        begin = time.monotonic()
+        parent.send_signal(kind)
+        parent.communicate(timeout=10)  # until nobody holds its output
+        while any(alive(worker) for worker in workers):
+            assert time.monotonic() - begin < 2.0
+            time.sleep(0.01)
+        assert time.monotonic() - begin < 2.0
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense", "nonsense://x", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999", "tcp://:8786", ""]
+)
+def test_a_scheduler_that_is_not_there_is_told_at_once(address: str, tmp_path: Path) -> None:
+    from analysis.run.runs import measure_trace_file
+    from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
+
+    trace = write_small_trace(tmp_path / "trace.safetensors", positions=30)
+    begin = time.monotonic()
+    with pytest.raises(AnalysisError, match="running Dask scheduler"):
+        measure_trace_file(tmp_path / "run", trace=trace, settings=SETTINGS, workers=Workers(scheduler=address))
+    assert time.monotonic() - begin < 2
+    assert not (tmp_path / "run").exists()
     pytest.importorskip("distributed")
     with pytest.raises(AnalysisError, match="running Dask scheduler"):
-        list(run_each(Workers(scheduler="nonsense://x"), square, [1]))
+        list(run_each(Workers(scheduler=address), square, [1]))
 
 
 @pytest.mark.filterwarnings("ignore")  # distributed closes sockets late when its workers are killed

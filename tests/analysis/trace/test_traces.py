@@ -236,6 +236,7 @@ class TestManifest:
             "",
             7,
             None,
+            "a" * 5_000,
             "a\0b",
             ".",
         ):
@@ -261,13 +262,29 @@ class TestManifest:
             (json.dumps(good | {"rounding": "much"}), "rounding"),
             (json.dumps(good | {"metadata": {"a": 1}}), "metadata"),
             (json.dumps({**good, "form": "safetensors"}), "files"),
+            (json.dumps(good | {"rounding": 10**400}), "rounding"),
+            (json.dumps(good | {"draft": "d" * 5_000}), "regular file"),
+            (json.dumps(good | {"metadata": {"model": "\ud800"}}), "surrogate"),
+            (json.dumps(good)[:-1] + ', "draft": "e"}', "'draft' is there twice"),
             (" " * (1 << 21), "larger"),
         ):
             (tmp_path / "trace.json").write_text(text, encoding="utf-8")
             with pytest.raises(AnalysisError, match=message):
                 open_trace(tmp_path)
-        with pytest.raises(AnalysisError, match="neither"):
-            open_trace(tmp_path / "nowhere")
+        for name in ("nowhere", "n" * 5_000):
+            with pytest.raises(AnalysisError, match="neither"):
+                open_trace(tmp_path / name)
+
+    def test_a_manifest_that_is_a_link_out_or_a_device_is_not_opened(self, tmp_path: Path) -> None:
+        """/dev/zero would never end."""
+        folder = tmp_path / "trace"
+        folder.mkdir()
+        outside = jsonl_trace(tmp_path, [], [])
+        for place in (Path("/dev/zero"), outside / "trace.json", folder / "trace.json"):
+            (folder / "trace.json").unlink(missing_ok=True)
+            (folder / "trace.json").symlink_to(place)
+            with pytest.raises(AnalysisError, match=r"outside its folder|regular file"):
+                open_trace(folder)
 
 
 # One line of each shape for one prompt; `order` ranks the tokens of a position, `sampled` is listed besides.
@@ -334,6 +351,12 @@ def jsonl_trace(folder: Path, draft: list[Any], target: list[Any], **manifest: A
     head = {"format": "otm-trace", "schema": 1, "form": "jsonl", "draft": "draft.jsonl", "target": "target.jsonl"}
     (folder / "trace.json").write_text(json.dumps(head | manifest), encoding="utf-8")
     return folder
+
+
+def chat_bytes(spelled: object) -> dict[str, Any]:
+    """One position of a chat completion whose token is spelled so."""
+    item = {"token": "a", "bytes": spelled, "logprob": -1.0}
+    return {"choices": [{"logprobs": {"content": [item | {"top_logprobs": [item]}]}}]}
 
 
 class TestJsonLines:
@@ -423,12 +446,24 @@ class TestJsonLines:
                 "all by",
             ),
             ([{"prompt_logprobs": [{"1": -1.0}]}], [{"logprobs": {"top_logprobs": [{"a": -1.0}]}}], "both by text"),
+            (['{"prompt_logprobs": [{"1": -1.0, "1": -2.0}]}'], [{}], "'1' is there twice"),
+            ([{"prompt_logprobs": [{"1": {"logprob": -1.0, "rank": -3}}]}], [{}], "rank tokens from 1 on.*got -3"),
+            ([{"prompt_logprobs": [{"1": {"logprob": -1.0, "rank": True}}]}], [{}], "rank tokens from 1 on"),
+            ([{"prompt_logprobs": [{"1": 10**400}]}], [{}], "numbers ≤ 0"),
+            ([chat_bytes([300])], [{}], r"bytes from 0 to 255, or null; got \[300\]"),
+            ([chat_bytes([True])], [{}], "bytes from 0 to 255"),
+            ([chat_bytes("a")], [{}], "bytes from 0 to 255"),
         ],
     )
     def test_lines_that_are_no_lists(self, tmp_path: Path, draft: list[Any], target: list[Any], message: str) -> None:
         trace = open_trace(jsonl_trace(tmp_path, draft, target, num_tokens=50))
         with pytest.raises(AnalysisError, match=message):
             list(trace.batches())
+
+    def test_a_number_below_all_floats_is_very_unlikely(self, tmp_path: Path) -> None:
+        line = {"prompt_logprobs": [{"1": -0.1, "2": -(10**400)}]}
+        (batch,) = open_trace(jsonl_trace(tmp_path, [line], [line])).batches()
+        assert batch.pair.draft.tokens.tolist() == [[1]]
 
     def test_batches_too_large_to_hold_are_refused(
         self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
