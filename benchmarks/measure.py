@@ -54,7 +54,7 @@ def shipped_pair(threads: int, seconds: float) -> list[dict[str, Any]]:
 
 
 def _without_numba(function: Callable[[], object]) -> object:
-    with mock.patch("otm.table._compiled", lambda: None):
+    with mock.patch("otm.table.table.compiled", lambda _: None):
         return function()
 
 

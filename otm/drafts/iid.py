@@ -43,7 +43,7 @@ class IID(Law):
         return align_pair(draft, target)
 
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
-        """Return the prefix cut for each k from one sort (`otm.drafts.iid_cut`)."""
+        """Return the prefix cut for each k, from one order or from bins (`otm.drafts.iid_cut`)."""
         return iid_values(draft, target, ks)
 
     def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:

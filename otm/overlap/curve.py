@@ -20,9 +20,9 @@ A value H(t) is one pass over the tokens and needs no order (`overlap_at`). Root
 order of q/p: `OverlapCurve` sorts once and answers all of them. Where numba is installed, long rows of the host are asked without a
 sort (`otm.overlap.bins`): exact masses of bins, and an order of the few tokens that matter.
 
-**The order.** This is the one place where tokens are ordered by q/p, always in *descending* order, so that running sums start
-where k drafts look: at the tokens outside the decisive set T. A token with p = 0 < q has ratio ∞ and comes first; one with
-p = q = 0 has no mass, and ratio 0; ties keep the order of their tokens.
+**The order.** Tokens are ordered by q/p here, and by the compiled loops of `otm.table` as here: always in *descending* order, so
+that running sums start where k drafts look: at the tokens outside the decisive set T. A token with p = 0 < q has ratio ∞ and comes
+first; one with p = q = 0 has no mass, and ratio 0; ties keep the order of their tokens.
 """
 
 from __future__ import annotations

@@ -72,9 +72,9 @@ _KL_DRAFT_TARGET = DESCRIBED.index("kl_draft_target")
 
 _FAST = frozenset({"reassoc", "contract", "nsz"})
 _LARGEST_FINITE = np.int64(0x7FEFFFFFFFFFFFFF)
-# The same numbers as in otm.overlap and otm.verifiers.kseq, which a test compares: imported, they would be frozen into numba's
-# files on disk, which are made anew when this module changes and not when those do. Compiled functions stay here for the same
-# reason.
+# The same numbers as in otm.drafts.iid_cut and otm.verifiers.kseq, which a test compares: imported, they would be frozen into
+# numba's files on disk, which are made anew when this module changes and not when those do. Compiled functions stay here for the
+# same reason.
 _LARGEST_MULTIPLIED_POWER = 64
 _BLOCK = 256
 _NEWTON_STEPS, _BISECTIONS, _SETTLED = 16, 60, 2.0**-52

@@ -85,7 +85,7 @@ class KSeq(CurvedVerifier):
         return AcceptInTurn(problem=problem, keep=np.broadcast_to(keep, (k, len(keep))), residual=normalised)
 
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
-        """Evaluate the closed form, batched; at γ* one sort serves every k."""
+        """Evaluate the closed form, batched; at γ* one sort, or the bins, serves every k."""
         if self.gamma is None:
             # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
             return by_rows(lambda p, q: _acceptance_at_root(_pieces(p, q, ks), ks), problem.draft, problem.target)
@@ -129,7 +129,7 @@ def _iid(problem: object) -> Law:
 
 
 def gamma_star_curve(problem: Problem, ks: Sequence[int]) -> Array:
-    """Return γ* for each k, shape `(len(ks), ...)`, from one sort (see `gamma_star`)."""
+    """Return γ* for each k, shape `(len(ks), ...)`, all from one curve (see `gamma_star`)."""
     _iid(problem)
     return by_rows(lambda p, q: _root(_pieces(p, q, ks), ks)[0], problem.draft, problem.target)
 

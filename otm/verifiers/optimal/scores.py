@@ -71,7 +71,7 @@ from otm.verifiers.optimal.curtain import score_pieces
 Vector = NDArray[np.float64]
 
 _UNIT_ROUNDOFF = 2.0**-53
-_LARGEST_MULTIPLIED_POWER = 64  # as in otm.overlap
+_LARGEST_MULTIPLIED_POWER = 64  # as in otm.drafts.iid_cut
 _GEOMETRIC = np.unique(np.round(1.25 ** np.arange(90)).astype(np.int64))
 """Distances from the cut, in tokens, of the first atoms: the ratio 1.25 is what smooth level curves need."""
 
