@@ -67,13 +67,13 @@ def overlap_at(draft: Array, target: Array, level: Array | float = 1.0) -> Array
     >>> float(overlap_at(np.array([0.75, 0.25]), np.array([0.5, 0.5]), 2.0))  # min(.5, 1.5) + min(.5, .5)
     1.0
     """
+    if isinstance(draft, np.ndarray):
+        reserve(2 * draft.size)
+        scaled = np.multiply(draft, np.asarray(level, dtype=np.float64)[..., None], dtype=np.float64)
+        return np.minimum(scaled, target, out=scaled).sum(axis=-1)
     xp = namespace(draft, target)
     p, q = xp.astype(draft, xp.float64, copy=False), xp.astype(target, xp.float64, copy=False)
-    if isinstance(level, float):
-        scaled = p if level == 1.0 else level * p
-    else:
-        scaled = xp.asarray(level, dtype=xp.float64)[..., None] * p
-    return total(xp.minimum(scaled, q))
+    return total(xp.minimum(xp.asarray(level, dtype=xp.float64)[..., None] * p, q))
 
 
 def ratios(draft: Array, target: Array) -> Array:

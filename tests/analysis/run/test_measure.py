@@ -562,9 +562,9 @@ def test_the_speed_counts_from_the_first_shards_work(monkeypatch: pytest.MonkeyP
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=30)
     original = runs.run_each
 
-    def late(*arguments):
+    def late(*arguments, **keywords):
         time.sleep(0.5)
-        yield from original(*arguments)
+        yield from original(*arguments, **keywords)
 
     monkeypatch.setattr(runs, "run_each", late)
     begin = time.monotonic()
@@ -580,9 +580,9 @@ def test_processes_are_started_for_what_is_wanted_after_compiling_once(
     events = []
     original = runs.run_each
 
-    def noted(place, *arguments):
+    def noted(place, *arguments, **keywords):
         events.append(place.count)
-        return original(dataclasses.replace(place, count=1), *arguments)
+        return original(dataclasses.replace(place, count=1), *arguments, **keywords)
 
     monkeypatch.setattr(runs, "run_each", noted)
     monkeypatch.setattr(runs, "compile_table", lambda: events.append("compiled"))

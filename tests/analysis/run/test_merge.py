@@ -121,9 +121,9 @@ def test_a_changed_label_stops_neither_resuming_nor_merging_and_a_changed_scheme
     assert measure_trace_file(left, trace=trace, settings=SETTINGS, share=range(2, 3)).written == 1
     assert merge([left, right], tmp_path / "merged").finished == 3
     change(left, "schemes", 0, "scheme", to="another")
-    with pytest.raises(AnalysisError, match="schemes"):
+    with pytest.raises(AnalysisError, match="measured for a run with another manifest"):
         measure_trace_file(left, trace=trace, settings=SETTINGS)
-    with pytest.raises(AnalysisError, match="schemes"):
+    with pytest.raises(AnalysisError, match="measured for a run with another manifest"):
         merge([left, right], tmp_path / "other")
 
 
