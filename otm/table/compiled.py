@@ -244,7 +244,7 @@ def _values(
         ratio, power = work[4, :n], work[5, :n]
         for j in range(n):
             sorted_p[j], sorted_q[j] = p[r, order[r, j]], q[r, order[r, j]]
-        whole_p, whole_q = _running_sum(sorted_p, above_p), _running_sum(sorted_q, above_q)
+        whole_p, whole_q = _running_sums(sorted_p, sorted_q, above_p, above_q)
         for j in range(n):
             ratio[j] = sorted_q[j] / sorted_p[j]
         _optima(above_p, above_q, power, ks, per_k[_OPTIMUM, :, r])
@@ -264,16 +264,21 @@ def _values(
 
 
 @_part()
-def _running_sum(masses: Floats, sums: Floats) -> float:
-    """Fill cumulative sums, in blocks as `otm._arrays.running_sum` takes them, and return the total; not to be reassociated."""
-    before = 0.0
-    for start in range(0, len(masses), _BLOCK):
-        part = 0.0
-        for j in range(start, min(start + _BLOCK, len(masses))):
-            part += masses[j]
-            sums[j] = before + part
-        before += part
-    return before
+def _running_sums(p: Floats, q: Floats, above_p: Floats, above_q: Floats) -> tuple[float, float]:
+    """Fill cumulative sums, in blocks as `otm._arrays.running_sum` takes them, and return the totals; not to be reassociated.
+
+    Both at once: each waits for its own last addition.
+    """
+    before_p = before_q = 0.0
+    for start in range(0, len(p), _BLOCK):
+        part_p = part_q = 0.0
+        for j in range(start, min(start + _BLOCK, len(p))):
+            part_p += p[j]
+            part_q += q[j]
+            above_p[j], above_q[j] = before_p + part_p, before_q + part_q
+        before_p += part_p
+        before_q += part_q
+    return before_p, before_q
 
 
 @_part(_FAST | {"nnan"})
