@@ -170,7 +170,7 @@ def unit_rows(array: Array) -> Array:
 
 
 def by_rows(function: Callable[..., Array], *arrays: Array) -> Array:
-    """Apply `function` to chunks of distributions `(..., V)`, each by way of `unit_rows`; join `(n, rows)` results to `(n, ...)`."""
+    """Apply `function` to chunks of distributions `(..., V)`, each by way of `unit_rows`; join `(n, rows)` results."""
     xp = namespace(*arrays)
     leading, width = tuple(arrays[0].shape[:-1]), int(arrays[0].shape[-1])
     rows = int(np.prod(leading, dtype=np.int64)) if leading else 1
