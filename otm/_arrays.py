@@ -156,16 +156,31 @@ def integer_power(base: Array, exponent: int) -> Array:
     return result
 
 
+def unit_rows(array: Array) -> Array:
+    """Return distributions `(..., V)` in float64: float32 rows, which miss a unit sum by up to 1e-7, divided by their sum.
+
+    Else an acceptance could pass 1 by as much, a lower bound its upper one, and p = q would not be p = q after a cast.
+    """
+    xp = namespace(array)
+    if array.dtype == xp.float64:
+        return array
+    wide = xp.astype(array, xp.float64)
+    wide /= total(wide)[..., None]
+    return wide
+
+
 def by_rows(function: Callable[..., Array], *arrays: Array) -> Array:
-    """Apply `function` to chunks of rows of `(..., V)` arrays and join the `(n, rows)` results to `(n, ...)`."""
+    """Apply `function` to chunks of distributions `(..., V)`, each by way of `unit_rows`; join `(n, rows)` results."""
     xp = namespace(*arrays)
     leading, width = tuple(arrays[0].shape[:-1]), int(arrays[0].shape[-1])
     rows = int(np.prod(leading, dtype=np.int64)) if leading else 1
     step = max(1, CHUNK_ELEMENTS // width)
     if not leading or rows <= step:
-        return function(*arrays)
+        return function(*map(unit_rows, arrays))
     flat = [xp.reshape(array, (rows, width)) for array in arrays]
-    pieces: Sequence[Array] = [function(*(array[start : start + step, :] for array in flat)) for start in range(0, rows, step)]
+    pieces: Sequence[Array] = [
+        function(*(unit_rows(array[start : start + step, :]) for array in flat)) for start in range(0, rows, step)
+    ]
     joined = xp.concat(pieces, axis=-1)
     return xp.reshape(joined, (int(joined.shape[0]), *leading))
 

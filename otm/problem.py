@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
-from otm._arrays import Array, to_numpy
+from otm._arrays import Array, to_numpy, unit_rows
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.pmf import as_pmf
@@ -88,8 +87,7 @@ class Problem:
         draft, target = to_numpy(self.draft), to_numpy(self.target)
         if draft is self.draft and draft.dtype == "float64" and target.dtype == "float64":
             return self
-        # A float32 row sums to 1 only to float32 accuracy: in float64 it is rescaled once more.
-        return Problem(draft=_exact_sum(draft), target=_exact_sum(target), law=self.law)
+        return Problem(draft=unit_rows(draft), target=unit_rows(target), law=self.law)
 
 
 def check_problem(problem: object) -> Problem:
@@ -124,8 +122,3 @@ def require_law(problem: object, *laws: type[Law], message: str) -> Law:
     if isinstance(law, laws):
         return law
     raise Unsupported(message.format(law=law))
-
-
-def _exact_sum(row: Any) -> Any:
-    wide = row.astype("float64")
-    return wide / wide.sum(axis=-1, keepdims=True)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, to_numpy, total
+from otm._arrays import Array, namespace, quiet, to_numpy, total, unit_rows
 from otm.drafts.base import enumerate_drafts
 from otm.overlap.curve import ROOM, OverlapCurve, ascending
 from otm.problem import Problem
@@ -115,9 +115,7 @@ def per_row(function: Callable[[NDArray[Any], NDArray[Any]], float], draft: Arra
     """Evaluate a NumPy function of one pair `(V,)` on every row, and return `(...)` in float64 of the inputs' kind."""
     xp = namespace(draft, target)
     shape, width = tuple(target.shape[:-1]), int(target.shape[-1])
-    p, q = (np.reshape(to_numpy(a).astype(np.float64), (-1, width)) for a in (draft, target))
-    # A float32 row sums to 1 only to float32 accuracy.
-    p, q = p / p.sum(axis=-1, keepdims=True), q / q.sum(axis=-1, keepdims=True)
+    p, q = (np.reshape(unit_rows(to_numpy(a)), (-1, width)) for a in (draft, target))
     values = np.asarray([function(*row) for row in zip(p, q, strict=True)], dtype=np.float64).reshape(shape)
     return xp.asarray(values, dtype=xp.float64) if isinstance(target, np.ndarray) else xp.asarray(values, device=target.device)
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array, as_scalar_or_array, namespace
+from otm._arrays import Array, as_scalar_or_array, clip, namespace
 from otm.drafts.base import enumerate_drafts
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_rng
@@ -142,7 +142,7 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
     0.8125
     """
     require_support(verifier, check_problem(problem).law)
-    return as_scalar_or_array(verifier.acceptance(problem, check_definition(by)))
+    return as_scalar_or_array(clip(verifier.acceptance(problem, check_definition(by)), 0.0, 1.0))
 
 
 def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], by: Definition = "membership") -> Array:
@@ -170,10 +170,10 @@ def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], 
     for count in ks:
         require_support(verifier, law.with_k(count))
     if isinstance(verifier, CurvedVerifier):
-        return verifier.curve(problem, ks, definition)
+        return clip(verifier.curve(problem, ks, definition), 0.0, 1.0)
     xp = namespace(problem.draft, problem.target)
     rows = [verifier.acceptance(problem.with_law(law.with_k(count)), definition) for count in ks]
-    return xp.stack([xp.asarray(row, dtype=xp.float64) for row in rows], axis=0)
+    return clip(xp.stack([xp.asarray(row, dtype=xp.float64) for row in rows], axis=0), 0.0, 1.0)
 
 
 def kernel(verifier: Verifier, problem: Problem, drafts: object) -> NDArray[np.float64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm._arrays import as_scalar_or_array
+from otm._arrays import as_scalar_or_array, namespace
 from otm.drafts.iid import IID
 from otm.problem import Problem, require_law
 from otm.results import Certified
@@ -42,4 +42,6 @@ def optimal_bracket(problem: Problem, *, bins: int = 4096) -> Bracket:
     """
     require_law(problem, IID, message="optimal_bracket bins i.i.d. drafts; the problem's law is {law!r}. Use otm.optimum.")
     ends = bracket_ends(problem, check_bins(bins))
-    return Bracket(lower=as_scalar_or_array(ends[0]), upper=as_scalar_or_array(ends[1]))
+    # Where the bins lose nothing both ends are α*, and rounding may leave them in the wrong order.
+    lower = namespace(ends).minimum(ends[0], ends[1])
+    return Bracket(lower=as_scalar_or_array(lower), upper=as_scalar_or_array(ends[1]))

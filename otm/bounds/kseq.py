@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, total
+from otm._arrays import Array, as_scalar_or_array, by_rows, clip, namespace, total
 from otm.drafts.iid import IID
 from otm.pmf import check_count
 from otm.problem import Problem, require_law
@@ -32,9 +32,11 @@ def kseq_lower(problem: Problem) -> Array:
     message = "K-SEQ verifies i.i.d. drafts; the problem has {law!r}. Use law=otm.IID({law.k})."
     k = require_law(problem, IID, message=message).k
     factor = kseq_factor(k)
-    return as_scalar_or_array(
-        by_rows(lambda p, q: (factor * total(namespace(p, q).minimum(k * p, q)))[None], problem.draft, problem.target)[0]
-    )
+
+    def bound(p: Array, q: Array) -> Array:
+        return clip(factor * total(namespace(p, q).minimum(k * p, q)), 0.0, 1.0)[None]
+
+    return as_scalar_or_array(by_rows(bound, problem.draft, problem.target)[0])
 
 
 def kseq_factor(k: int) -> float:

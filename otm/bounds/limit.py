@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, total
+from otm._arrays import Array, as_scalar_or_array, by_rows, clip, namespace, total
 from otm.problem import Problem, check_problem
 
 
@@ -28,7 +28,7 @@ def support_limit_upper(problem: Problem) -> Array:
 
     def covered(p: Array, q: Array) -> Array:
         xp = namespace(p, q)
-        return total(xp.where(p > 0, q, xp.zeros_like(q)))[None]
+        return clip(total(xp.where(p > 0, q, xp.zeros_like(q))), 0.0, 1.0)[None]
 
     draft = check_problem(problem).draft
     if draft.ndim > problem.target.ndim:  # different drafters: what any of them can produce

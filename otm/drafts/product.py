@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf, quiet
+from otm._arrays import Array, inverse_cdf, quiet, unit_rows
 from otm.drafts.base import DraftTable, Law, all_sequences
 from otm.drafts.product_cut import product_containment, product_values, product_worst_set
 from otm.errors import ShapeMismatch
@@ -78,7 +78,7 @@ class Product(Law):
         """Return 1 − Π_d (1 − p_d)."""
         xp = shared_namespace(draft, draft)
         with quiet():
-            logs = xp.log1p(-xp.clip(xp.astype(draft, xp.float64), 0.0, 1.0))
+            logs = xp.log1p(-xp.clip(unit_rows(draft), 0.0, 1.0))
             return -xp.expm1(xp.sum(logs, axis=-2))
 
     def num_sequences(self, num_tokens: int) -> int:

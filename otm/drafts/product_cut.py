@@ -26,7 +26,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, to_numpy
+from otm._arrays import Array, namespace, quiet, to_numpy, unit_rows
 from otm.drafts.iid_cut import iid_values, iid_worst_set
 from otm.errors import SolverFailure, TooLarge
 
@@ -57,12 +57,11 @@ def product_values(drafts: Array, target: Array) -> Array:
     Cost: O(V² log V) per row for two drafters; some V least-squares problems of size V beyond.
     """
     xp = namespace(drafts, target)
-    p, q = (to_numpy(array).astype(np.float64) for array in (drafts, target))
+    p, q = (unit_rows(to_numpy(array)) for array in (drafts, target))
     k, num_tokens = p.shape[-2:]
     if (p == p[..., :1, :]).all():
         return iid_values(drafts[..., 0, :], target, [k])[0]
     p, q = p.reshape(-1, k, num_tokens), q.reshape(-1, num_tokens)
-    p, q = p / p.sum(axis=-1, keepdims=True), q / q.sum(axis=-1, keepdims=True)
     values = [_value(one, other, product_worst_set(one, other)) for one, other in zip(p, q, strict=True)]
     return xp.asarray(np.asarray(values).reshape(target.shape[:-1]), device=target.device)
 

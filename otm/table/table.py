@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from otm._arrays import Array, clip, namespace, reserve
+from otm._arrays import Array, clip, namespace, reserve, unit_rows
 from otm._numba import compiled
 from otm.drafts import IID, Greedy, Law, TopK, WithoutReplacement
 from otm.drafts.successive_cut import check_enough_tokens
@@ -262,7 +262,8 @@ def unchecked_table(
 def _chunk(parts: Sequence[Array | None], columns: Sequence[TableColumn], ks: Sequence[int]) -> Array:
     """Return the columns' values and then the descriptions, `(columns + 5, rows)`."""
     xp = namespace(parts[0])
-    p, q, log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts)
+    p, q = unit_rows(parts[0]), unit_rows(parts[1])
+    log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts[2:])
     log_p, log_q = (arrays.logarithm(a) if log is None else log for a, log in ((p, log_p), (q, log_q)))
     way = (compiled("otm.table.compiled") if isinstance(p, np.ndarray) else None) or arrays
     values, described = way.chunk_values(p, q, log_p, log_q, ks)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf, namespace, total
+from otm._arrays import Array, inverse_cdf, total, unit_rows
 from otm.drafts.base import Law
 from otm.problem import Problem
 from otm.results import Definition, is_member
@@ -40,9 +40,7 @@ class Naive(Verifier):
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Sum the target's mass times the inclusion probabilities."""
-        xp = namespace(problem.draft, problem.target)
-        included = problem.law.inclusion(problem.draft)
-        return total(xp.astype(problem.target, xp.float64) * included)
+        return total(unit_rows(problem.target) * problem.law.inclusion(problem.draft))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

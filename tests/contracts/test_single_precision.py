@@ -1,0 +1,55 @@
+"""float32 rows miss a unit sum by 1e-7. No acceptance passes 1 or the optimum by it, and no two bounds change places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import otm
+from tests import instances, strategies
+from tests.contracts.test_contracts import value_accuracy
+from tests.tolerance import rounding
+
+
+@st.composite
+def problems(draw: st.DrawFn, law: otm.Law) -> otm.Problem:
+    least = 1 if instances.fits(law, 1) else law.k
+    first, target = draw(strategies.pairs(min_tokens=least, max_tokens=5))
+    rows = [first] + [draw(strategies.distributions(len(first))) for _ in range(law.k - 1)]
+    shape = law.draft_shape(len(target))
+    draft = np.stack(rows[: shape[0]] if len(shape) > 1 else rows[:1]).reshape(shape)
+    return otm.Problem(draft=draft.astype(np.float32), target=target.astype(np.float32), law=law)
+
+
+@pytest.mark.parametrize(("verifier", "law"), instances.supported_pairs())
+@settings(max_examples=25)  # many pairs of law and verifier
+@given(data=st.data())
+def test_acceptances(verifier: otm.Verifier, law: otm.Law, data: st.DataObject) -> None:
+    problem = data.draw(problems(law))
+    best = otm.optimal_acceptance(problem)
+    values = [otm.acceptance(verifier, problem, by=by) for by in ("rule", "membership")]
+    assert min(values) >= 0
+    assert max(values) <= 1
+    if verifier.lossless:
+        assert max(values) <= best + value_accuracy(verifier, problem)
+
+
+@pytest.mark.parametrize("law", instances.law_params())
+@given(data=st.data())
+def test_bounds(law: otm.Law, data: st.DataObject) -> None:
+    problem = data.draw(problems(law))
+    best, slack = otm.optimal_acceptance(problem), rounding(problem.num_tokens, law.k)
+    assert 0 <= best <= otm.bounds.support_limit_upper(problem) + slack
+    assert otm.bounds.support_limit_upper(problem) <= 1
+    if isinstance(law, otm.IID):
+        bracket = otm.bounds.optimal_bracket(problem, bins=8)
+        assert bracket.lower <= bracket.upper <= 1
+        assert bracket.lower - slack <= best <= bracket.upper + slack
+        for lower in (otm.bounds.kseq_lower, otm.bounds.list_matching_lower):
+            assert lower(problem) <= best + slack
+        names = [column for column in otm.table.table_columns([1]) if column.optimum == "optimum_iid_k1"]
+        table = otm.acceptance_table(draft=problem.draft, target=problem.target, k=[1])
+        single = otm.optimal_acceptance(problem.with_law(otm.IID(1)))
+        assert all(float(table[column.name]) <= single + slack for column in names)
