@@ -28,6 +28,7 @@ from otm.problem import Problem
 _EXPONENT_STEPS, _MANTISSA_STEPS = 12, 54
 _LOWEST, _HIGHEST = 2.0**-1000, 2.0**1000
 _DUST = 2.0**-52
+_TIE = 2.0**-40  # a tail that passes a whole number of caps by less than this part of a cap fills that many: its sum is rounded
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -143,11 +144,12 @@ def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
 
 def _tokens_needed(known: Known) -> Floats:
     """Return how many tokens the two tails take if they avoid each other and every listed token, `(rows,)`."""
-    counts = [
-        np.where(tail > 0, np.ceil(tail / cap), 0.0)
-        for tail, cap in zip((known.draft_tail, known.target_tail), _caps(known), strict=True)
-    ]
-    return counts[0] + counts[1]
+    return _fewest(known.draft_tail, known.draft_cap) + _fewest(known.target_tail, known.target_cap)
+
+
+def _fewest(tail: Floats, cap: Floats) -> Floats:
+    """Return how many tokens hold the tail under the cap, `(rows,)`; on a tie the fewer, which leaves the tails more room."""
+    return np.where(tail > 0, np.maximum(np.ceil(tail / cap - _TIE), 1.0), 0.0)
 
 
 def _below_cap(known: Known) -> Mask:
@@ -177,7 +179,7 @@ def _free_lumps(known: Known) -> Floats:
     lumps = np.zeros((len(known.spare), 5, 3))
     for side, (tail, cap) in enumerate(zip((known.draft_tail, known.target_tail), _caps(known), strict=True)):
         lumps[:, side, side] = tail
-        lumps[:, side, 2] = np.where(tail > 0, np.ceil(tail / cap), 0.0)
+        lumps[:, side, 2] = _fewest(tail, cap)
     return lumps
 
 
@@ -193,10 +195,15 @@ def _crowded_lumps(known: Known) -> Floats:
     cuts = np.stack([0 * spare, full_p, full_p + 1, spare - full_q - 1, spare - full_q, spare], axis=1)
     cuts = np.sort(np.clip(cuts, 0.0, spare[:, None]), axis=1)
     start, count = cuts[:, :-1], np.diff(cuts, axis=1)
-    p = np.clip(p_tail[:, None] - start * p_cap[:, None], 0.0, p_cap[:, None])
     behind = spare[:, None] - 1.0 - start
-    q = np.clip(q_tail[:, None] - behind * q_cap[:, None], 0.0, q_cap[:, None])
+    p, q = _left_after(start, p_tail, p_cap), _left_after(behind, q_tail, q_cap)
     return np.stack([p * count, q * count, count], axis=2)
+
+
+def _left_after(number: Floats, tail: Floats, cap: Floats) -> Floats:
+    """Return what a tail `(rows,)` leaves for the next token after `number` full ones, `(rows, n)`; nothing where that is a tie."""
+    left = np.clip(tail[:, None] - number * cap[:, None], 0.0, cap[:, None])
+    return np.where((number > 0) & (left < _TIE * cap[:, None]), 0.0, left)
 
 
 def _spill(known: Known, rows: Mask) -> tuple[Floats, Floats]:
@@ -208,7 +215,8 @@ def _spill(known: Known, rows: Mask) -> tuple[Floats, Floats]:
         (known.target, known.draft, known.only_draft, known.target_tail, known.target_cap),
     ):
         over = np.where(rows, np.maximum(tail - spare * cap, 0.0), 0.0)
+        over = np.where((spare > 0) & (over < _TIE * cap), 0.0, over)
         order = np.argsort(np.where(free, other, np.inf), axis=1, kind="stable")
-        rank = np.argsort(order, axis=1, kind="stable")
-        sides.append(own + np.where(free, np.clip(over[:, None] - rank * cap[:, None], 0.0, cap[:, None]), 0.0))
+        rank = np.argsort(order, axis=1, kind="stable").astype(np.float64)
+        sides.append(own + np.where(free, _left_after(rank, over, cap), 0.0))
     return sides[0], sides[1]

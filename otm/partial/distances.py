@@ -9,6 +9,7 @@ import numpy as np
 from otm._arrays import as_scalar_or_array, quiet
 from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
 from otm.overlap import OverlapCurve
+from otm.partial.completion import Completion
 from otm.partial.interval import Interval
 from otm.partial.known import Floats, Mask
 from otm.partial.pair import PartialPair
@@ -72,7 +73,15 @@ def divergences(pair: PartialPair) -> PartialDivergences:
         ends = [np.asarray(kl_divergence(draft=p, target=q)) for p, q in sides]
         # Two logarithms of masses down to 5e-324 err by 746 units each, relative errors of masses weigh as much.
         slack = 2.0 * floating * (1.0 + np.maximum(*(_log_size(*side) for side in sides)))
-        lower, upper, whole = np.maximum(ends[0] - slack, 0.0), ends[1] + slack, far.is_extreme
+        moved = [_tail_rounding(pair, completion, swap) for completion in (near, far)]
+        lower, upper = np.maximum(ends[0] - slack - moved[0][0], 0.0), ends[1] + slack + moved[1][1]
+        slack, whole = slack + np.maximum(moved[0][0], moved[1][1]), far.is_extreme & np.isfinite(moved[1][1])
+        # Infinite by mass that rounding alone may have put where the other has none: as if both were off by rounding.
+        stray = np.isinf(ends[0]) & (np.where(sides[0][0] == 0, sides[0][1], 0.0).sum(axis=-1) <= floating + shift)
+        if stray.any():
+            at_least = np.broadcast_to(floating + shift, ends[0].shape)
+            lower = np.where(stray, _shifted_kl(*sides[0], at_least, at_least), lower)
+            slack = np.where(stray, np.inf, slack)
         if rounded.any():
             shifts = (known.shift_target, known.shift_draft) if swap else (known.shift_draft, known.shift_target)
             shifted = _shifted_kl(*sides[0], *(s.reshape(pair.batch_shape) for s in shifts))
@@ -82,6 +91,32 @@ def divergences(pair: PartialPair) -> PartialDivergences:
                 slack = np.where(rounded, np.where(np.isfinite(ends[0]), ends[0] - lower, np.inf), slack)
         pieces[name] = _packed(lower, upper, slack, whole)
     return PartialDivergences(**pieces)
+
+
+def _tail_rounding(pair: PartialPair, completion: Completion, swap: bool) -> tuple[Floats, Floats]:
+    """Return how much a relative entropy may lose and gain by the rounding of what is left of the tails, `(...)` each.
+
+    Masses that are not listed are differences: of 1 and the listed ones, of a tail and its share elsewhere. They err absolutely, by
+    ε of the tail. That is q log(1 ± ε/p) where p is such a mass and ε (1 + |log q| + |log p|) where q is.
+    """
+    known, width = pair.layout, completion.draft.shape[-1]
+    masses, errors = [], []
+    for side, listed, tail, mass in (
+        (pair.draft, known.draft, known.draft_tail, completion.draft),
+        (pair.target, known.target, known.target_tail, completion.target),
+    ):
+        error = 4.0 * (width + 4) * _UNIT_ROUNDOFF * tail + side.tail_error.reshape(-1)
+        unlisted = np.concatenate([listed == 0, np.ones((len(listed), width - listed.shape[1]), dtype=bool)], axis=1)
+        masses.append(mass.reshape(-1, width))
+        errors.append(np.where(unlisted, error[:, None], 0.0))
+    (p, q), (p_error, q_error) = (masses[::-1], errors[::-1]) if swap else (masses, errors)
+    both = (p > 0) & (q > 0)
+    with quiet():
+        share = np.where(both, p_error / p, 0.0)
+        size = np.where(both, q_error * (1.0 + np.abs(np.log(q)) + np.abs(np.log(p))), 0.0)
+        loss = np.where(both, q * np.log1p(share), 0.0) + size
+        gain = np.where(both, -q * np.log1p(-np.minimum(share, 1.0)), 0.0) + size
+    return loss.sum(axis=1).reshape(pair.batch_shape), gain.sum(axis=1).reshape(pair.batch_shape)
 
 
 def _inexact(side: TopTokens, num_tokens: int | None) -> Mask:

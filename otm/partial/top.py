@@ -36,7 +36,8 @@ class TopTokens:
         tokens, probabilities, tail, cap: as given, int64 and float64, rescaled so that listed + tail is 1.
         shift: `(...)`, how far in total variation the true distribution may be from the nearest completion:
             e^δ(e^δ − 1) + 2|s − 1|, s being the sum before rescaling (docs/theory.md, "Partial knowledge").
-        tail_unknown: `(...)`, whether the tail was derived and is no larger than the rounding of the sum: it may be 0 or 1e-17.
+        tail_error: `(...)`, how far the tail may be from the sum of what is not listed: the rounding of 1 − Σ if derived, else 0.
+        tail_unknown: `(...)`, whether the tail was derived and is no more than twice that error: it may be 0 or 1e-17.
 
     Raises:
         InvalidDistribution: on a wrong dtype, NaN, negative mass, a token listed twice, mass at padding, tokens below −1, a sum
@@ -57,6 +58,7 @@ class TopTokens:
     cap: NDArray[np.float64]
     rounding: float
     shift: NDArray[np.float64]
+    tail_error: NDArray[np.float64]
     tail_unknown: NDArray[np.bool_]
 
     def __init__(
@@ -90,8 +92,9 @@ class TopTokens:
         fields |= {"cap": np.minimum(most / total, 1.0), "rounding": delta}
         # m additions, one subtraction and the listed values' own roundings.
         dust = (mass.shape[-1] + 2) * 2.0**-53
-        fields["tail_unknown"] = (rest <= dust) & (tail is None)
-        fields["shift"] = np.exp(delta) * np.expm1(delta) + 2.0 * np.abs(total - 1.0) + stuck + dust * fields["tail_unknown"]
+        fields["tail_error"] = np.full(rest.shape, dust if tail is None else 0.0)
+        fields["tail_unknown"] = (rest <= 2.0 * dust) & (tail is None)
+        fields["shift"] = np.exp(delta) * np.expm1(delta) + 2.0 * np.abs(total - 1.0) + stuck + fields["tail_error"]
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 

@@ -156,3 +156,17 @@ def test_inputs_are_never_written_to() -> None:
     otm.optimal_cut(otm.Problem(draft=p[0], target=q[0], law=otm.IID(3)))
     np.testing.assert_array_equal(p, before[0])
     np.testing.assert_array_equal(q, before[1])
+
+
+@pytest.mark.parametrize(
+    ("draft", "k"), [([1.0, 1e-104], 3), ([1e-40, 0.6, 0.4], 8), ([1e-162, 0.5, 0.5], 2)], ids=["1e-312", "1e-320", "1e-324"]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_set_of_subnormal_mass_has_a_plan(draft: list[float], k: int, dtype: type) -> None:
+    target = np.full(len(draft), 1 / len(draft), dtype=dtype)
+    problem = otm.Problem(draft=np.asarray(draft, dtype=dtype), target=target, law=otm.IID(k))
+    plan = otm.prepare(otm.TransportPlan(), problem).solved.plan.toarray()  # type: ignore[attr-defined]
+    assert (plan >= 0).all()
+    assert plan.sum(axis=1).max() <= 1 + 1e-9
+    assert otm.acceptance(otm.TransportPlan(), problem) == pytest.approx(otm.optimal_acceptance(problem), abs=1e-9)
+    np.testing.assert_allclose(otm.coupling(otm.TransportPlan(), problem).output_marginal, target, atol=1e-7)

@@ -50,6 +50,17 @@ class TestRaoBlackwell:
                 1.0, abs=rounding(5, 3)
             )
 
+    @pytest.mark.parametrize("apart", [0, 1])
+    def test_equal_to_the_last_place(self, apart: int) -> None:
+        rng = np.random.default_rng(apart)
+        for _ in range(300):
+            num_tokens = int(rng.integers(2, 9))
+            p = otm.examples.dirichlet(num_tokens, rng=rng)
+            q = np.nextafter(p, rng.integers(0, 2, num_tokens)) if apart else p
+            law = otm.WithoutReplacement(int(rng.integers(1, min(num_tokens, 5) + 1)))
+            found = otm.verifiers.rao_blackwell_acceptance(otm.Problem(draft=p, target=q, law=law), samples=20, rng=rng)
+            assert found.mean == pytest.approx(1.0, abs=rounding(8, 5))
+
     def test_full_vocabulary_beyond_the_exact_sum(self) -> None:
         rng = np.random.default_rng(0)
         problem = otm.Problem(
