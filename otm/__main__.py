@@ -13,7 +13,9 @@ Exit status: 0 lossless (sampled and log: no difference found); 1 not lossless; 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import os
 import re
 import sys
 import traceback
@@ -58,8 +60,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception:  # a crash must not leave with Python's own status 1, which says "not lossless"
         traceback.print_exc()
         return 2
-    print(result)
-    return EXIT_STATUS[result.verdict]
+    return EXIT_STATUS[result.verdict] if _shown(str(result)) else 2
+
+
+def _shown(text: str) -> bool:
+    """Print a report and return whether it arrived; a reader that has left, such as `head`, takes nothing from the verdict."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # Python flushes the stream once more when it ends.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"otm audit: the report cannot be written ({error.strerror}). Send it elsewhere.", file=sys.stderr)
+            return False
+    return True
 
 
 def _run_further(entry: metadata.EntryPoint, words: list[str]) -> int:

@@ -165,7 +165,7 @@ def compare(
     0.089903
     """
     counts = check_ks(k)
-    if samples:
+    if not isinstance(samples, int) or samples != 0:
         check_count(samples, name="samples")
     generator = np.random.default_rng() if rng is None else check_rng(rng)
     chosen_verifiers = [make() for make in VERIFIERS] if verifiers is None else _instances(verifiers)

@@ -54,3 +54,7 @@ class DecodingInterrupted(OtmError, RuntimeError):
     def __init__(self, message: str, generation: Any) -> None:
         super().__init__(message)
         self.generation = generation
+
+    def __reduce__(self) -> tuple[type[DecodingInterrupted], tuple[str, Any]]:
+        """Return what rebuilds the error, in another process too: the message alone would not."""
+        return type(self), (str(self), self.generation)

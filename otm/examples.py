@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array
-from otm.errors import InvalidParameter
-from otm.pmf import check_count, check_real, check_rng
+from otm.errors import InvalidDistribution, InvalidParameter
+from otm.pmf import check_count, check_real, check_rng, plain_reals
 
 __all__ = ["bernoulli", "describe", "dirichlet", "two_token_optimum", "uniform", "uniform_optimum", "zipf"]
 
@@ -131,13 +131,16 @@ def describe(mass: Array) -> dict[str, float]:
 
     Raises:
         InvalidParameter: unless there is one axis.
+        InvalidDistribution: on anything but finite numbers ≥ 0.
 
     Cost: O(V).
 
     >>> describe(uniform(4))
     {'num_tokens': 4.0, 'support': 4.0, 'entropy_bits': 2.0, 'largest': 0.25}
     """
-    p = np.asarray(mass, dtype=np.float64)
+    p = plain_reals(mass, "mass").astype(np.float64)
+    if p.ndim == 1 and (p.size == 0 or not np.isfinite(p).all() or p.min() < 0):
+        raise InvalidDistribution("mass must hold finite numbers ≥ 0, at least one; it does not. Check how it was computed.")
     if p.ndim != 1:
         raise InvalidParameter(f"describe takes one distribution (V,); got shape {p.shape}. Index a row.")
     live = p[p > 0]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import array_api_compat
-import numpy as np
 
 from otm._arrays import Array, gather, namespace, quiet, total
 from otm.errors import InvalidDistribution
-from otm.pmf import check_count, check_real, from_sequence
+from otm.pmf import check_count, check_real, plain_array
 
 
 def from_logits(logits: object, *, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> Array:
@@ -71,13 +70,13 @@ def _softmax(shifted: Array) -> Array:
 
 def _check_logits(logits: object) -> Array:
     array: Any = logits
-    if not array_api_compat.is_array_api_obj(logits):
-        array = from_sequence(logits, "logits")
-        array = array.astype(np.float64) if array.dtype.kind in "iu" else array
-    xp = namespace(array)
-    dtype = str(array.dtype).removeprefix("torch.")
+    given = array_api_compat.is_array_api_obj(logits)
+    dtype = str(array.dtype).removeprefix("torch.") if given else "float64"
     if dtype not in ("float32", "float64"):
         raise InvalidDistribution(f"logits must be float32 or float64; they are {dtype}. Convert them to float32 first.")
+    array = plain_array(logits, "logits")
+    xp = namespace(array)
+    array = array if given else xp.astype(array, xp.float64)
     if array.ndim == 0 or 0 in tuple(array.shape):
         raise InvalidDistribution(f"logits need a non-empty vocabulary axis; shape {tuple(array.shape)}. Pass (..., V).")
     if bool(xp.any(xp.isnan(array))) or bool(xp.any(array == xp.inf)):

@@ -7,13 +7,18 @@ a question that was not asked. `normalise` is there for whoever does want that.
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
 
 import array_api_compat
 import numpy as np
+from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, total
+from otm._arrays import Array, namespace, quiet, to_numpy, total
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
+
+Kind = TypeVar("Kind")
 
 SUM_TOLERANCE_FLOAT64 = 1e-9
 _LARGEST_COUNT = 2**53
@@ -106,24 +111,9 @@ def normalise(values: object) -> Array:
 
 
 def _as_real_array(values: object, name: str) -> Array:
-    array: Array = values if array_api_compat.is_array_api_obj(values) else from_sequence(values, name)
-    array = _plain_numpy(array, name) if isinstance(array, np.ndarray) else array
-    if array_api_compat.is_torch_array(array):
-        if "strided" not in str(array.layout) or array.device.type == "meta":
-            raise InvalidDistribution(
-                f"{name} must be a dense tensor with data; its layout is {array.layout} on {array.device}. Call .to_dense()."
-            )
-        if array.requires_grad:
-            array = array.detach()  # values only: the scans overwrite their arrays, so gradients are not tracked
+    array = plain_array(values, name)
     xp = namespace(array)
     dtype = str(array.dtype).removeprefix("torch.")
-    if dtype in ("float16", "bfloat16"):
-        raise InvalidDistribution(
-            f"{name} must be float32 or float64; it is {dtype}, whose rounding is larger than the effects measured here. "
-            "Take the softmax in float32 first."
-        )
-    if not (xp.isdtype(array.dtype, ("real floating", "integral"))):
-        raise InvalidDistribution(f"{name} must hold real numbers; its dtype is {dtype}. Convert it to float64.")
     if array.ndim == 0:
         raise InvalidDistribution(f"{name} needs a vocabulary axis; it is a scalar ({array}). Pass an array (..., V).")
     if int(array.shape[-1]) == 0:
@@ -137,6 +127,91 @@ def _as_real_array(values: object, name: str) -> Array:
     if dtype not in ("float32", "float64") and not xp.isdtype(array.dtype, (xp.float32, xp.float64)):
         raise InvalidDistribution(f"{name} must be float32 or float64; it is {dtype}. Convert it to float64.")
     return array
+
+
+def plain_array(values: object, name: str) -> Array:
+    """Return real numbers as a dense array that means what it shows, of any shape, or raise `InvalidDistribution`.
+
+    Refused are masked entries, half precision and anything but real numbers; gradients are left behind.
+
+    >>> plain_array([1, 2], "counts")
+    array([1, 2])
+    """
+    array: Array = values if array_api_compat.is_array_api_obj(values) else from_sequence(values, name)
+    array = _plain_numpy(array, name) if isinstance(array, np.ndarray) else array
+    if array_api_compat.is_torch_array(array):
+        if "strided" not in str(array.layout) or array.device.type == "meta":
+            raise InvalidDistribution(
+                f"{name} must be a dense tensor with data; its layout is {array.layout} on {array.device}. Call .to_dense()."
+            )
+        if array.requires_grad:
+            array = array.detach()  # values only: the scans overwrite their arrays, so gradients are not tracked
+    try:
+        xp = namespace(array)
+    except TypeError as error:
+        raise InvalidDistribution(
+            f"{name} must be an array of a known kind; got {type(array).__name__}. Convert it."
+        ) from error
+    dtype = str(array.dtype).removeprefix("torch.")
+    if dtype in ("float16", "bfloat16"):
+        raise InvalidDistribution(
+            f"{name} must be float32 or float64; it is {dtype}, whose rounding is larger than the effects measured here. "
+            "Take the softmax in float32 first."
+        )
+    if not (xp.isdtype(array.dtype, ("real floating", "integral"))):
+        raise InvalidDistribution(f"{name} must hold real numbers; its dtype is {dtype}. Convert it to float64.")
+    return array
+
+
+def plain_reals(values: object, name: str) -> NDArray[Any]:
+    """Return `plain_array` as a NumPy array.
+
+    >>> plain_reals([0.5, 0.25], "acceptance")
+    array([0.5 , 0.25])
+    """
+    return to_numpy(plain_array(values, name))
+
+
+def any_array(values: object) -> NDArray[Any]:
+    """Return whatever was given as a NumPy array; a float without axes stands for what is none, or is masked.
+
+    >>> any_array([True, False]).dtype, any_array([[0], [0, 1]]).shape
+    (dtype('bool'), ())
+    """
+    if not np.ma.is_masked(values):
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # ragged lists; tensors without data
+            return to_numpy(values) if array_api_compat.is_torch_array(values) else np.asarray(values)
+    return np.empty(())
+
+
+def plain_integers(values: object, name: str) -> NDArray[np.int64]:
+    """Return integers of any shape as int64, or raise `InvalidParameter`; no entries at all are integers.
+
+    >>> plain_integers([0, 0, 1], "parents")
+    array([0, 0, 1])
+    """
+    try:
+        array = plain_reals(values, name)
+    except InvalidDistribution as error:
+        raise InvalidParameter(f"{name} must be integers, in a rectangular array: {error}") from error
+    if (array.size and array.dtype.kind not in "iu") or (
+        array.dtype == np.uint64 and array.size and array.max() > _LARGEST_COUNT
+    ):
+        raise InvalidParameter(f"{name} must be integers; got {array.dtype} of shape {array.shape}. Convert them.")
+    return array.astype(np.int64)
+
+
+def check_instance(value: Any, kind: Callable[..., Kind], *, name: str) -> Kind:
+    """Return `value`, or raise `InvalidParameter` unless it is an instance of `kind`, a class, which may be abstract.
+
+    >>> check_instance(3, int, name="count")
+    3
+    """
+    if not isinstance(kind, type) or not isinstance(value, kind):
+        raise InvalidParameter(
+            f"{name} must be of the class {getattr(kind, '__name__', kind)}; got {value!r:.80}. Make one first."
+        )
+    return cast(Kind, value)
 
 
 def _plain_numpy(array: Any, name: str) -> Any:
@@ -156,7 +231,7 @@ def from_sequence(values: object, name: str) -> Array:
         array = np.asarray(values)
         if array.dtype == object:
             array = array.astype(np.float64)  # fractions and decimals, if they convert
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # the last from tensors in a list
         raise InvalidDistribution(
             f"{name} must be an array of real numbers, rectangular; {type(values).__name__} does not convert ({error})."
             " Pass an array (..., V)."
@@ -234,6 +309,20 @@ def check_count(value: object, *, name: str, minimum: int = 1) -> int:
     if int(value) > _LARGEST_COUNT:
         raise InvalidParameter(f"{name} must be at most 2^53, where floats stop counting; got a larger integer. Pass fewer.")
     return int(value)
+
+
+def check_counts(values: object, *, name: str, minimum: int = 1) -> list[int]:
+    """Return integers as a list, or raise `InvalidParameter` unless each is one of at least `minimum`.
+
+    >>> check_counts((1, 2), name="num_drafts")
+    [1, 2]
+    """
+    try:
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise TypeError(f"{type(values).__name__} is no sequence of integers")
+        return [check_count(value, name=name, minimum=minimum) for value in values]
+    except (TypeError, RuntimeError) as error:  # arrays without axes; tensors without data
+        raise InvalidParameter(f"{name} must be a sequence of integers; got {values!r:.80}. Pass [{minimum}], say.") from error
 
 
 def check_rng(rng: object) -> np.random.Generator:

@@ -284,8 +284,8 @@ def run(rule: Rule, *, size: int, rng: np.random.Generator) -> Samples:
 def check_ks(k: Iterable[int]) -> list[int]:
     """Return the numbers of drafts as a list, or raise `InvalidParameter` if it is empty or holds anything but integers ≥ 1."""
     try:
-        ks = [check_count(value, name="k") for value in k]
-    except TypeError as error:
+        ks = [] if isinstance(k, bytes) else [check_count(value, name="k") for value in k]
+    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
         raise InvalidParameter(f"k must be a sequence of integers here; got {k!r}. Pass k=[{k!r}].") from error
     if not ks:
         raise InvalidParameter("k must name at least one number of drafts; got an empty sequence. Pass k=[1], say.")

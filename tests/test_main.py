@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,3 +135,32 @@ def test_numbers_beyond_floats_are_refused_at_once(number: str) -> None:
     except SystemExit as stopped:
         status = int(str(stopped.code))
     assert status == 2
+
+
+def audit_process(folder: Path, named: str, **streams: Any) -> subprocess.Popen[bytes]:
+    """Start the command in a folder with the kernels."""
+    (folder / "kernels.py").write_text(KERNELS, encoding="utf-8")
+    here = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.Popen([sys.executable, "-m", "otm", "audit", named, *PAIR], cwd=folder, env=here, **streams)
+
+
+@pytest.mark.parametrize(("named", "status"), [("otm:Maximal", 0), ("kernels:trusting", 1)])
+def test_a_reader_that_leaves_takes_nothing_from_the_verdict(named: str, status: int, tmp_path: Path) -> None:
+    """As `otm audit … | head -0`."""
+    with audit_process(tmp_path, named, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as done:
+        assert done.stdout is not None
+        assert done.stderr is not None
+        done.stdout.close()
+        assert done.stderr.read() == b""
+    assert done.returncode == status
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+def test_a_report_that_cannot_be_written_is_no_verdict(tmp_path: Path) -> None:
+    with (
+        Path("/dev/full").open("w") as full,
+        audit_process(tmp_path, "kernels:trusting", stdout=full, stderr=subprocess.PIPE) as done,
+    ):
+        assert done.stderr is not None
+        assert done.stderr.read().startswith(b"otm audit: the report cannot be written (No space left on device)")
+    assert done.returncode == 2

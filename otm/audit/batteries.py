@@ -18,8 +18,9 @@ from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.audit.shrinking import shrink, shrink_sequence
 from otm.audit.verdicts import Battery
 from otm.drafts import IID, Law
-from otm.errors import InvalidParameter
-from otm.pmf import check_count
+from otm.drafts.base import MAX_SEQUENCES
+from otm.errors import InvalidParameter, TooLarge
+from otm.pmf import check_counts
 from otm.problem import Problem
 
 
@@ -183,9 +184,13 @@ def sequence_battery(
     >>> sequence_battery(lambda p, q, drafts, uniforms: [drafts[0]], num_drafts=[1]).verdict  # trusts the draft
     'not lossless'
     """
-    lengths = [check_count(gamma, name="num_drafts") for gamma in num_drafts]
+    lengths = check_counts(num_drafts, name="num_drafts")
     if not lengths:
         raise InvalidParameter("num_drafts must hold at least one length; it is empty. Pass [1, 2], say.")
+    if (most := max(lengths)) >= MAX_SEQUENCES.bit_length():
+        raise TooLarge(
+            f"Blocks are enumerated up to {MAX_SEQUENCES:,}; two tokens and {most} drafts have 2^{most + 1}. Pass fewer."
+        )
     audits = {
         f"{name}, γ = {gamma}": sequence(candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
         for gamma in lengths
@@ -238,7 +243,10 @@ def sampled_battery(
 
 def _problems(laws: Iterable[Law]) -> dict[str, Problem]:
     """Return the standard instances under each law, by label."""
-    chosen = list(laws)
+    try:
+        chosen = list(laws)
+    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
+        raise InvalidParameter(f"laws must hold draft laws; got {laws!r:.80}. Pass [otm.IID(1)], say.") from error
     if not chosen or not all(isinstance(law, Law) for law in chosen):
         raise InvalidParameter(f"laws must hold at least one draft law; got {chosen!r}. Pass [otm.IID(1)], say.")
     problems = {f"{name}, {law!r}": problem for law in chosen for name, problem in standard_problems(law)}

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.errors import InvalidParameter, OtmError
-from otm.pmf import check_count
+from otm.pmf import check_count, check_instance
 from otm.verifiers.base import Verifier
 
 
@@ -92,6 +92,7 @@ def _name_of(verify: object, name: str) -> str:
         raise InvalidParameter(
             f"A candidate must be a function verify(draft, target, drafts, uniforms); got {verify!r}. Pass the function itself."
         )
+    check_instance(name, str, name="name")
     return name or str(getattr(verify, "__name__", type(verify).__name__))
 
 

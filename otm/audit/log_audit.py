@@ -30,7 +30,7 @@ from otm.audit.records import LogRecord, read_log
 from otm.audit.verdicts import Audit, Verdict
 from otm.drafts import IID, Law, WithoutReplacement
 from otm.errors import InvalidParameter
-from otm.pmf import check_real
+from otm.pmf import check_instance, check_real
 from otm.problem import Problem
 from otm.verbs import optimal_acceptance
 
@@ -115,6 +115,7 @@ def log(
     ...     log(path).verdict  # eighty times the same of two equally likely tokens
     'not lossless'
     """
+    check_instance(name, str, name="name")
     if isinstance(records, str | Path):
         return log(read_log(records), name=name or Path(records).name, law=law, false_alarm=false_alarm)
     level = check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
@@ -126,8 +127,14 @@ def log(
         raise InvalidParameter(f"A record holds one draft distribution; {law!r} has one for each draft. Leave law out.")
     state = _State(law)
     best, alarm_at = 0.0, None
-    for record in records:
-        state.add(record)
+    try:
+        along = iter(records)
+    except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
+        raise InvalidParameter(
+            f"A log must be a file's path or its records; got {records!r:.80}. Pass one of these."
+        ) from error
+    for record in along:
+        state.add(check_instance(record, LogRecord, name="A record of a log"))
         best = max(best, state.log_e_value)
         if alarm_at is None and state.log_e_value >= math.log(1.0 / level):
             alarm_at = state.records

@@ -86,8 +86,12 @@ def read_log(path: str | Path) -> Iterator[LogRecord]:
     [1]
     """
     file = Path(path)
-    if not file.is_file():
-        raise InvalidParameter(f"The log must be a regular file; {str(path)!r} is none. Check the path.")
+    try:
+        regular = file.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        regular = False
+    if not regular:
+        raise InvalidParameter(f"The log must be a regular file; {str(path)!r:.200} is none. Check the path.")
     with file.open("rb") as stream:
         for number, line in enumerate(_lines(stream), start=1):
             if line.strip():

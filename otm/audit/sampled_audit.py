@@ -36,7 +36,7 @@ from otm.audit.evidence import (
 from otm.audit.markdown import number, table
 from otm.audit.verdicts import Audit, Verdict
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import as_pmf, check_real, check_rng
+from otm.pmf import as_pmf, check_instance, check_real, check_rng, plain_integers
 from otm.problem import Problem, check_problem
 from otm.results import is_member
 from otm.verbs import optimal_acceptance, prepare, run
@@ -229,8 +229,9 @@ def outputs(
     ('no difference found', 0.056)
     """
     mass = np.asarray(as_pmf(target, name="target"), dtype=np.float64)
-    tokens = np.asarray(outputs)
-    if tokens.ndim != 1 or tokens.size == 0 or tokens.dtype.kind not in "iu" or tokens.min() < 0 or tokens.max() >= len(mass):
+    check_instance(name, str, name="name")
+    tokens = plain_integers(outputs, "outputs")
+    if tokens.ndim != 1 or tokens.size == 0 or tokens.min() < 0 or tokens.max() >= len(mass):
         raise InvalidParameter(
             f"outputs must be integer tokens (n,) in [0, {len(mass)}), n ≥ 1; got {tokens.dtype} of shape {tokens.shape}. "
             "Pass the sampled tokens of one context."

@@ -25,7 +25,7 @@ from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
 from otm.errors import ShapeMismatch, TooLarge
 from otm.pmf import check_count
-from otm.sequence.models import LanguageModel, next_distribution
+from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
 
 Tables = Mapping[tuple[int, ...], NDArray[np.float64]]
 """Next-token distributions by what follows the context."""
@@ -162,7 +162,9 @@ def sequence(
     """
     function = as_candidate(candidate)
     gamma = check_count(num_drafts, name="num_drafts")
-    start = tuple(int(token) for token in context)
+    check_model(draft, name="draft")
+    check_model(target, name="target")
+    start = check_context(context)
     target_tables = _tables(target, start, gamma, "target")
     draft_tables = _tables(draft, start, gamma - 1, "draft")
     num_tokens = len(target_tables[()])
@@ -202,10 +204,10 @@ def _tables(model: LanguageModel, start: tuple[int, ...], depth: int, name: str)
     """Return the next-token distribution after every continuation of the context of at most `depth` tokens."""
     found: dict[tuple[int, ...], NDArray[np.float64]] = {(): next_distribution(model, start, name=name)}
     num_tokens = len(found[()])
-    if num_tokens ** (depth + 1) > MAX_SEQUENCES:
+    if num_tokens ** min(depth + 1, MAX_SEQUENCES.bit_length()) > MAX_SEQUENCES:
         raise TooLarge(
             f"The joint law is enumerated up to {MAX_SEQUENCES:,} blocks; {num_tokens} tokens and {depth} drafts have "
-            f"{num_tokens ** (depth + 1):,}. Use smaller toy models: faults show on two or three tokens."
+            f"{num_tokens}^{depth + 1}. Use smaller toy models: faults show on two or three tokens."
         )
     for length in range(1, depth + 1):
         for path in itertools.product(range(num_tokens), repeat=length):

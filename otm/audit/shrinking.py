@@ -28,7 +28,7 @@ from otm.audit.integration import Integrated
 from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.drafts import IID, Law
 from otm.errors import InvalidDistribution, InvalidParameter
-from otm.pmf import check_count, normalise
+from otm.pmf import check_count, check_counts, check_instance, normalise
 from otm.problem import Problem
 from otm.sequence.models import TableModel
 
@@ -65,7 +65,7 @@ def shrink(
     >>> found.problem.draft, found.problem.target, found.total_variation
     (array([1., 0.]), array([0., 1.]), 1.0)
     """
-    kind = IID(1) if law is None else law
+    kind = IID(1) if law is None else check_instance(law, Law, name="law")
     left = check_count(budget, name="budget")
     smallest = _first_failing(_exact_audits(candidate, itertools.islice(small_problems(kind), left), tolerance))
     if smallest is not None:
@@ -192,7 +192,7 @@ def shrink_sequence(
     >>> found.num_drafts, found.total_variation
     (1, 1.0)
     """
-    lengths = sorted(check_count(gamma, name="num_drafts") for gamma in num_drafts)
+    lengths = sorted(check_counts(num_drafts, name="num_drafts"))
     models = itertools.islice(_small_models(lengths), check_count(budget, name="budget"))
     return _first_failing(
         functools.partial(sequence, candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)

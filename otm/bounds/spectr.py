@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from otm.drafts.base import collapse, enumerate_drafts
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
+from otm.pmf import any_array
 from otm.problem import Problem, require_law
 
 
@@ -76,10 +77,7 @@ def spectr_minimum_upper(problem: Problem) -> float:
 
 def as_mask(subset: object, num_tokens: int) -> NDArray[np.bool_]:
     """Return a token set given as a mask `(V,)` or as tokens, as a mask."""
-    try:
-        array = np.asarray(subset)
-    except ValueError:
-        array = np.empty((1, 1))  # ragged: fails the check below
+    array = any_array(subset)
     if array.dtype == bool and array.shape == (num_tokens,):
         return array
     tokens = array.reshape(-1).astype(np.int64) if array.size == 0 or array.dtype.kind in "iu" else None

@@ -14,6 +14,7 @@ from otm.partial.interval import Interval
 from otm.partial.known import Floats, Mask
 from otm.partial.pair import PartialPair
 from otm.partial.top import TopTokens
+from otm.pmf import check_instance
 
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -55,6 +56,7 @@ def divergences(pair: PartialPair) -> PartialDivergences:
     >>> round(ends.kl_target_draft.lower, 6), ends.kl_target_draft.upper  # below, the tails are alike: ¾ log (3/2) + ¼ log (1/2)
     (0.130812, inf)
     """
+    check_instance(pair, PartialPair, name="pair")
     near, far, known = pair.closest, pair.furthest, pair.layout
     floating = 32.0 * (near.draft.shape[-1] + 16) * _UNIT_ROUNDOFF
     shift = (known.shift_draft + known.shift_target).reshape(pair.batch_shape)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import to_numpy
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
-from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, as_pmf, check_count, check_real
+from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, as_pmf, check_count, check_real, plain_reals
 
 _LARGEST_ROUNDING = 0.1
 
@@ -135,12 +135,7 @@ class TopTokens:
 
 
 def _read_mass(values: object, name: str) -> tuple[NDArray[np.float64], float]:
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise InvalidDistribution(f"{name} must be a rectangular array of real numbers ({error}). Pad short rows.") from error
-    if array.dtype.kind not in "fiu" or array.dtype == np.float16:
-        raise InvalidDistribution(f"{name} must be float32 or float64; got {array.dtype}. Convert it.")
+    array = plain_reals(values, name)
     wide = array.astype(np.float64)
     if array.size and not (np.isfinite(wide).all() and wide.min() >= 0.0):
         raise InvalidDistribution(
@@ -150,10 +145,7 @@ def _read_mass(values: object, name: str) -> tuple[NDArray[np.float64], float]:
 
 
 def _read_tokens(tokens: object, mass: NDArray[np.float64]) -> NDArray[np.int64]:
-    try:
-        numbers = np.asarray(tokens)
-    except (TypeError, ValueError) as error:
-        raise ShapeMismatch(f"tokens must be a rectangular array ({error}). Pad short rows with −1.") from error
+    numbers = plain_reals(tokens, "tokens")
     if numbers.shape != mass.shape or mass.ndim == 0 or 0 in mass.shape:
         raise ShapeMismatch(
             f"tokens and probabilities must share one shape (..., m) with m ≥ 1 and no empty axis; they have {numbers.shape} and "

@@ -20,6 +20,7 @@ from otm.partial.completion import Completion
 from otm.partial.interval import Interval
 from otm.partial.known import Floats, Mask
 from otm.partial.pair import PartialPair
+from otm.pmf import check_instance
 from otm.problem import Problem
 from otm.verbs import check_ks
 from otm.verifiers import KSeq, Maximal, Optimal, RecursiveRejection, Verifier
@@ -52,6 +53,7 @@ def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     >>> ends.lower.round(9), ends.upper.round(9)  # token 0 gives ¼; tokens 1, 2 at most ¼ each, but the draft has only ¼ left
     (array([0.25]), array([0.75]))
     """
+    check_instance(pair, PartialPair, name="pair")
     ks = check_ks(k)
     ends = [iid_values(*_rows(completion), ks) for completion in _extremes(pair)]
     return _interval(pair, ends, _slack(pair, ks))
@@ -90,6 +92,7 @@ def acceptance(verifier: Verifier, pair: PartialPair, *, k: Sequence[int]) -> In
     >>> [acceptance(verifier, pair, k=[2]).upper.round(6).tolist() for verifier in (otm.KSeq(), otm.RecursiveRejection())]
     [[0.847597], [0.8125]]
     """
+    check_instance(pair, PartialPair, name="pair")
     ks = check_ks(k)
     if isinstance(verifier, KSeq):
         return _kseq(pair, ks, verifier.gamma)
@@ -127,6 +130,7 @@ def gamma_star(pair: PartialPair, *, k: Sequence[int]) -> Interval:
     >>> round(float(gamma_star(otm.partial.PartialPair(draft=one, target=two), k=[2]).upper[0]), 6)
     1.390388
     """
+    check_instance(pair, PartialPair, name="pair")
     ks = check_ks(k)
     alpha = _kseq(pair, ks, None)
     exponent = np.asarray(ks, dtype=np.float64).reshape(-1, *(1,) * (np.ndim(alpha.lower) - 1))

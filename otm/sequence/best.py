@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from otm.errors import SolverFailure, TooLarge
 from otm.results import Certified
-from otm.sequence.decoder import Decoder
+from otm.sequence.decoder import Decoder, check_asked
 from otm.sequence.models import Context, LanguageModel, Memoised, next_distributions
 from otm.sequence.source import outcomes
 
@@ -108,7 +108,7 @@ def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, 
     >>> round(found.value, 9)  # block verification's 1 + 11/9, where token by token 1 + 10/9 is accepted
     2.222222222
     """
-    instance = _instance(decoder, draft, target, tuple(int(token) for token in context))
+    instance = _instance(decoder, draft, target, check_asked(decoder, draft=draft, target=target, context=context))
     if not instance.paths:
         return BestStep(lower=1.0, upper=1.0, accepted={}, num_trees=len(instance.mass))
     transport, prices = _solve(instance)

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.errors import DecodingInterrupted, InvalidParameter
-from otm.pmf import check_count
+from otm.pmf import check_count, check_instance
 from otm.scheme import Scheme
-from otm.sequence.models import Absorbing, Context, LanguageModel, next_distributions
+from otm.sequence.models import Absorbing, Context, LanguageModel, check_context, check_model, next_distributions
 from otm.sequence.source import RaceState, Source, Uniforms
 from otm.trees.shape import TreeShape
 
@@ -155,18 +155,19 @@ def step(
     >>> once.tokens, once.accepted, once.stopped
     ((1, 1, 1), 2, 'end_of_draft')
     """
-    prefix = tuple(int(token) for token in context)
+    prefix = check_asked(decoder, draft=draft, target=target, context=context)
+    check_instance(source, Source, name="source")
     if draft.num_tokens != target.num_tokens:
         raise InvalidParameter(
             f"Draft and target must share one vocabulary; they have {draft.num_tokens} and {target.num_tokens} tokens. Cut padding "
             "rows off, or choose two models of one family."
         )
     if eos is not None:
+        draft, target = (Absorbing(model, eos, start=len(prefix)) for model in (draft, target))
         if prefix and prefix[-1] == eos:
             raise InvalidParameter(
                 f"The context already ends with the end-of-sequence token {eos}: nothing follows it. Stop, or pass eos=None."
             )
-        draft, target = (Absorbing(model, eos, start=len(prefix)) for model in (draft, target))
     tree = decoder.draft(draft, prefix, source)
     known = evaluate(target, tree)
     return _until(decoder.verify(tree, known.__getitem__, source), eos)
@@ -213,7 +214,7 @@ def steps(
     >>> [one.tokens for one in itertools.islice(run, 2)]
     [(1, 1, 1), (1, 1, 1)]
     """
-    prefix = tuple(int(token) for token in context)
+    prefix = check_context(context)
     source = Uniforms(rng)
     while True:
         one = step(decoder, draft=draft, target=target, context=prefix, source=source, eos=eos)
@@ -277,6 +278,14 @@ def generate(
         ) from error
     ended = done[-1].stopped == "end_of_sequence" and len(tokens) <= wanted
     return Generation(tokens=tuple(tokens[:wanted]), steps=tuple(done), ended=ended)
+
+
+def check_asked(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> Context:
+    """Return the context, or raise `InvalidParameter` unless a decoder, two models and a context are what they should be."""
+    check_instance(decoder, Decoder, name="decoder")
+    check_model(draft, name="draft")
+    check_model(target, name="target")
+    return check_context(context)
 
 
 def require_drafts(shape: TreeShape) -> None:

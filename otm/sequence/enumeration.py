@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from otm.divergences import divergence_term
 from otm.drafts.base import PAD
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_count
-from otm.sequence.decoder import Decoder, evaluate
-from otm.sequence.models import Context, LanguageModel, Memoised, sequence_law
+from otm.pmf import check_count, check_instance, plain_reals
+from otm.sequence.decoder import Decoder, check_asked, evaluate
+from otm.sequence.models import Context, LanguageModel, Memoised, check_context, check_model, sequence_law
 from otm.sequence.source import outcomes
 
 MAX_LAW = 1 << 24
@@ -91,7 +91,7 @@ def step_law(
     >>> law.accepted_law
     array([0.25, 0.75])
     """
-    prefix = tuple(int(token) for token in context)
+    prefix = check_asked(decoder, draft=draft, target=target, context=context)
     drafter, judge = Memoised(draft), Memoised(target)
     known: dict[object, Any] = {} if memory is None else memory
     found: dict[tuple[Context, int], float] = {}
@@ -143,8 +143,9 @@ def completed_law(law: StepLaw, *, target: LanguageModel, context: Sequence[int]
     >>> completed_law(law, target=target, context=[], length=2).round(12).tolist()
     [[0.25, 0.25], [0.25, 0.25]]
     """
-    prefix = tuple(int(token) for token in context)
-    model = Memoised(target)
+    check_instance(law, StepLaw, name="law")
+    check_model(target, name="target")
+    prefix, model = check_context(context), Memoised(target)
     return _followed(law, target.num_tokens, length, lambda tokens, rest: sequence_law(model, (*prefix, *tokens), rest))
 
 
@@ -173,6 +174,7 @@ def generated_law(
     >>> generated_law(lossy, draft=draft, target=target, context=[], length=3).sum(axis=(1, 2)).tolist()
     [0.75, 0.25]
     """
+    start = check_asked(decoder, draft=draft, target=target, context=context)
     drafter, judge = Memoised(draft), Memoised(target)
     memory: dict[object, Any] = {}
     known: dict[tuple[Context, int], NDArray[np.float64]] = {}
@@ -185,7 +187,7 @@ def generated_law(
             )
         return known[before, rest]
 
-    return following(tuple(int(token) for token in context), check_count(length, name="length"))
+    return following(start, check_count(length, name="length"))
 
 
 def _followed(
@@ -232,6 +234,7 @@ def divergence_by_position(law: NDArray[np.float64], *, target: NDArray[np.float
     >>> divergence_by_position(skewed, target=target).round(6)  # ½ ln(½/¾) + ½ ln(½/¼), then nothing
     array([0.143841, 0.      ])
     """
+    law, target = plain_reals(law, "law"), plain_reals(target, "target")
     if law.shape != target.shape or law.ndim == 0:
         raise InvalidParameter(
             f"Both laws must have one shape (V,) * L; got {law.shape} and {target.shape}. Compare equal lengths."

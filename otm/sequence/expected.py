@@ -20,7 +20,7 @@ from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge, Unsupported
 from otm.problem import Problem
 from otm.sequence.block_verification import BlockVerification, next_weight
-from otm.sequence.decoder import Conditionals, Decoder
+from otm.sequence.decoder import Conditionals, Decoder, check_asked
 from otm.sequence.enumeration import StepLaw, collect
 from otm.sequence.ersd import Ersd
 from otm.sequence.models import Context, LanguageModel, next_distribution
@@ -90,7 +90,7 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
     >>> found.reached.tolist(), found.block_efficiency  # 1 + 3/4 + 1/4 + 9/16
     ([1.0, 0.75, 0.25, 0.5625], 2.5625)
     """
-    start = tuple(int(token) for token in context)
+    start = check_asked(decoder, draft=draft, target=target, context=context)
     drafter = functools.cache(lambda prefix: next_distribution(draft, prefix, name="draft"))
     judge = functools.cache(lambda prefix: next_distribution(target, prefix, name="target"))
     if isinstance(decoder, VertexDecoder):

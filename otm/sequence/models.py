@@ -7,8 +7,10 @@ contexts in one forward pass.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -154,6 +156,10 @@ class TableModel:
     table: Mapping[Context, object]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.table, Mapping):
+            raise InvalidParameter(
+                f"A table model needs a mapping from contexts to distributions; got {self.table!r:.80}. Pass one."
+            )
         if not self.table:
             raise InvalidParameter("A table model needs at least one context; the table is empty. Capture one.")
         checked = {context: as_pmf(mass, name=f"entry {context}") for context, mass in self.table.items()}
@@ -196,6 +202,9 @@ class Memoised:
     model: LanguageModel
     _known: dict[Context, NDArray[np.float64]] = dataclasses.field(default_factory=dict, init=False, repr=False)
     _checked: dict[Context, NDArray[np.float64]] = dataclasses.field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_model(self.model, name="wrapped")
 
     @property
     def num_tokens(self) -> int:
@@ -249,6 +258,7 @@ class Absorbing:
     start: int = 0
 
     def __post_init__(self) -> None:
+        check_model(self.model, name="wrapped")
         check_count(self.start, name="start", minimum=0)
         whole = isinstance(self.eos, int | np.integer) and not isinstance(self.eos, bool)
         if not whole or not 0 <= self.eos < self.num_tokens:
@@ -322,6 +332,25 @@ def markov_pair(
     return MarkovModel(mixed), MarkovModel(wanted)
 
 
+def check_model(model: LanguageModel, *, name: str) -> None:
+    """Raise `InvalidParameter` unless an object answers as a `LanguageModel` does."""
+    size: object = getattr(model, "num_tokens", None)
+    if isinstance(model, type) or not callable(getattr(model, "next_batch", None)) or not isinstance(size, int | np.integer):
+        raise InvalidParameter(
+            f"The {name} model must have num_tokens, next and next_batch, as LanguageModel has; got {model!r:.80}. Wrap it."
+        )
+
+
+def check_context(context: Sequence[int]) -> Context:
+    """Return a context as a tuple of tokens, or raise `InvalidParameter` unless it holds integers ≥ 0 only."""
+    tokens: list[object] = [None]
+    with contextlib.suppress(TypeError, RuntimeError):  # the latter from a tensor without data
+        tokens = [] if isinstance(context, Mapping) else [None if isinstance(t, bool) else operator.index(t) for t in context]
+    if isinstance(context, str | bytes | Mapping) or not all(isinstance(token, int) and token >= 0 for token in tokens):
+        raise InvalidParameter(f"A context must be a sequence of tokens, integers ≥ 0; got {context!r:.80}. Pass [] for none.")
+    return tuple(token for token in tokens if isinstance(token, int))
+
+
 def next_distribution(model: LanguageModel, context: Sequence[int], *, name: str) -> NDArray[np.float64]:
     """Ask a model for the next-token distribution and pass the answer through the gate.
 
@@ -383,13 +412,14 @@ def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> N
     >>> sequence_law(MarkovModel([[0.5, 0.5], [1.0, 0.0]]), [1], 2).tolist()
     [[0.5, 0.5], [0.0, 0.0]]
     """
+    check_model(model, name="sequence")
     count, size = check_count(length, name="length"), model.num_tokens
     if size > 1 and size ** min(count, _MOST_FACTORS) > MAX_TABLE_ENTRIES:
         raise TooLarge(
             f"A joint law is limited to {MAX_TABLE_ENTRIES:,} sequences; V = {size} and length {count} have V^{count}. "
             "Sample instead: otm.sequence.generate."
         )
-    prefix = tuple(int(token) for token in context)
+    prefix = check_context(context)
     law = np.ones(())
     for level in range(count):
         continuations = list(itertools.product(range(size), repeat=level))

@@ -7,7 +7,7 @@ import dataclasses
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
-from otm.pmf import check_count
+from otm.pmf import check_counts
 from otm.sequence.vertex_decoder import VertexDecoder, require_verifier
 from otm.trees.shape import TreeShape
 from otm.verifiers.base import Verifier
@@ -43,7 +43,7 @@ class PrefixTree(VertexDecoder):
     verifier: Verifier = KSeq()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "factors", tuple(check_count(factor, name="a factor") for factor in self.factors))
+        object.__setattr__(self, "factors", tuple(check_counts(self.factors, name="a factor")))
         require_verifier(self.verifier)
         if not self.factors:
             raise InvalidParameter("factors must name at least one level; got none. Pass (4, 2, 1), say.")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from otm.errors import Unsupported
+from otm.errors import InvalidParameter, Unsupported
 from otm.sequence.best import best_step
-from otm.sequence.decoder import Decoder
+from otm.sequence.decoder import Decoder, check_asked
 from otm.sequence.enumeration import step_law
 from otm.sequence.expected import expected_step
 from otm.sequence.models import LanguageModel
@@ -63,7 +63,12 @@ def rank_decoders(
     [('block verification (length = 2)', 2.2222, 0.0), ('speculative sampling (length = 2)', 2.1111, 0.1111)]
     """
     rows = []
+    if not isinstance(decoders, Sequence):
+        raise InvalidParameter(
+            f"decoders must be a list of decoders; got {decoders!r:.80}. Pass [SpeculativeSampling(2)], say."
+        )
     for decoder in decoders:
+        check_asked(decoder, draft=draft, target=target, context=context)
         if not decoder.lossless:
             raise Unsupported(
                 f"Only lossless decoders have the best lossless step as their bound; {decoder!r} is lossy. Weigh its block "

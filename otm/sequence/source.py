@@ -230,6 +230,8 @@ def outcomes(run: Callable[[Source], Result], *, memory: dict[object, Any] | Non
     >>> sum(mass for heads, mass in outcomes(lambda s: s.accept(0.25) and s.accept(0.5)) if heads)
     0.125
     """
+    if not callable(run):
+        raise InvalidParameter(f"run must be a function of a source; got {run!r:.80}. Pass the function itself.")
     source = Outcomes({} if memory is None else memory)
     for _ in range(MAX_OUTCOMES):
         result = run(source)

@@ -6,6 +6,7 @@ import dataclasses
 
 from otm.drafts.base import Law
 from otm.errors import Unsupported
+from otm.pmf import check_instance
 from otm.sequence.decoder import require_drafts
 from otm.sequence.vertex_decoder import VertexDecoder, require_verifier
 from otm.trees.shape import TreeShape
@@ -47,7 +48,7 @@ class TreeVerification(VertexDecoder):
     def __post_init__(self) -> None:
         require_drafts(self.tree)
         require_verifier(self.verifier)
-        if not self.drafts.one_drafter:
+        if not check_instance(self.drafts, Law, name="drafts").one_drafter:
             raise Unsupported(f"A tree is drafted by one model; {self.drafts!r} draws from several. Choose otm.IID(1), say.")
 
     @property

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.drafts.base import SetTable, collapse, enumerate_drafts
+from otm.pmf import check_instance
 from otm.problem import Problem, check_problem
 from otm.results import Optimum
 
@@ -96,7 +97,7 @@ def certify_exactly(problem: Problem, solved: Optimum) -> tuple[Fraction, Fracti
     single = check_problem(problem).single(purpose="An exact certificate")
     draft, target = exact_masses(single.draft), exact_masses(single.target)
     sets = collapse(enumerate_drafts(single.law, draft))
-    entries = solved.flow.tocoo()
+    entries = check_instance(solved, Optimum, name="solved").flow.tocoo()
     flow = np.asarray([Fraction(float(x)) for x in entries.data], dtype=object)
     rows, columns = entries.row.astype(np.int64), entries.col.astype(np.int64)
     checked = certify(sets, target, rows, columns, flow, solved.cut)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_count, check_real
+from otm.pmf import check_count, check_counts, check_real
 from otm.trees.optimal import OptimalTree, optimal_tree
 from otm.trees.vector import PathAcceptance
 
@@ -76,8 +76,13 @@ def target_seconds_at(target_seconds: TargetSeconds, *, num_nodes: Iterable[int]
     >>> target_seconds_at({0: 0.020, 64: 0.024}, num_nodes=[0, 32]).tolist()
     [0.02, 0.022]
     """
-    wanted = [check_count(n, name="num_nodes", minimum=0) for n in num_nodes]
+    wanted = check_counts(num_nodes, name="num_nodes", minimum=0)
     if not isinstance(target_seconds, Mapping):
+        if not callable(target_seconds):
+            raise InvalidParameter(
+                f"target_seconds must be a function of the number of vertices or measurements {{n: seconds}}; got "
+                f"{target_seconds!r:.80}. Pass one of these."
+            )
         return np.asarray([_positive(target_seconds(n), f"target_seconds({n})") for n in wanted])
     points = sorted(check_count(n, name="a measured number of vertices", minimum=0) for n in target_seconds)
     if not points or (wanted and not points[0] <= min(wanted) <= max(wanted) <= points[-1]):

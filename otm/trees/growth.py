@@ -10,8 +10,10 @@ Acceptance that depends on the last m + 1 ranks (Markov of order m) needs one qu
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import heapq
+import math
 
 from otm.errors import InvalidDistribution
 from otm.trees.vector import PathAcceptance
@@ -143,9 +145,15 @@ def grow_by_path(acceptance: PathAcceptance, num_nodes: int, max_depth: int, max
 
 def checked_step(acceptance: PathAcceptance, path: tuple[int, ...], elder: float = 1.0, siblings: float = 0.0) -> float:
     """Ask for the acceptance of a vertex; `elder` is that of its elder sibling, `siblings` the sum over all elder ones."""
-    step = acceptance(path)
+    told: object = acceptance(path)
+    step = math.nan
+    if not isinstance(told, str | bytes):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            step = float(told)  # type: ignore[arg-type]
     if not 0.0 <= step <= 1.0:
-        raise InvalidDistribution(f"Acceptance must lie in [0, 1] at every path; it is {step} at {path}. Return a probability.")
+        raise InvalidDistribution(
+            f"Acceptance must lie in [0, 1] at every path; it is {told!r:.40} at {path}. Return a probability."
+        )
     if step > elder or siblings + step > 1.0 + _SUM_TOLERANCE:
         raise InvalidDistribution(
             f"Acceptance must not increase from one sibling to the next, nor sum to more than 1 over them; path {path} has "

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
+from otm.pmf import check_instance, plain_reals
 from otm.trees.shape import TreeShape, level_order
 from otm.trees.vector import check_acceptance, rejected_mass
 
@@ -68,7 +69,7 @@ def tree_to_json(*, acceptance: ArrayLike | None = None, shape: TreeShape | None
     if acceptance is not None:
         document["acceptance"] = check_acceptance(acceptance).tolist()
     if shape is not None:
-        document["parents"] = shape.parents.tolist()
+        document["parents"] = check_instance(shape, TreeShape, name="shape").parents.tolist()
     return json.dumps(document, allow_nan=False)
 
 
@@ -165,8 +166,9 @@ def acceptance_from_sequoia_static(values: ArrayLike) -> NDArray[np.float64]:
     >>> acceptance_from_sequoia_static([0.0, 0.5, 0.25]).tolist()
     [0.5, 0.25]
     """
+    vector = _sequoia(values, least=2)[1:]
     return check_acceptance(
-        _sequoia(values, least=2)[1:].astype(np.float32 if np.asarray(values).dtype == np.float32 else float)
+        vector.astype(np.float32) if plain_reals(values, "A Sequoia vector").dtype == np.float32 else vector
     )
 
 
@@ -250,7 +252,7 @@ def sequoia_growmap(shape: TreeShape) -> dict[str, Any]:
     >>> sequoia_growmap(TreeShape([0, 0, 1]))["Successors"]
     [[1, 2], [3], [], []]
     """
-    if shape.num_nodes > MAX_MASK:
+    if check_instance(shape, TreeShape, name="shape").num_nodes > MAX_MASK:
         raise TooLarge(
             f"A grow map holds an attention mask, for up to {MAX_MASK:,} vertices; this tree has {shape.num_nodes:,}."
         )
@@ -271,10 +273,7 @@ def sequoia_growmap(shape: TreeShape) -> dict[str, Any]:
 
 
 def _sequoia(values: ArrayLike, *, least: int) -> NDArray[np.float64]:
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(())  # no numbers: fails the check below
+    array = plain_reals(values, "A Sequoia vector").astype(np.float64)
     if array.ndim != 1 or len(array) < least or not np.isfinite(array).all() or (array < 0).any() or array[0] != 0:
         raise InvalidDistribution(
             f"A Sequoia vector must hold at least {least} finite numbers ≥ 0, the first of them 0; got shape {array.shape} "

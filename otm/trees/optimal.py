@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidDistribution, InvalidParameter
-from otm.pmf import check_count
+from otm.pmf import check_count, check_instance
 from otm.trees.growth import Growth, checked_step, grow_by_path
 from otm.trees.shape import TreeShape, affordable
 from otm.trees.vector import PathAcceptance, check_acceptance
@@ -147,6 +147,7 @@ def tree_acceptance(acceptance: ArrayLike | PathAcceptance, *, shape: TreeShape)
     >>> tree_acceptance([0.5, 0.25], shape=TreeShape.chain(2)).acceptance.tolist()
     [1.0, 0.5, 0.25]
     """
+    check_instance(shape, TreeShape, name="shape")
     if callable(acceptance):
         weights = np.ones(shape.num_nodes + 1)
         for vertex, path in enumerate(shape.paths()[1:], start=1):

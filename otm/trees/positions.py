@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
-from otm.pmf import from_sequence
+from otm.pmf import any_array, plain_reals
 from otm.trees.vector import PathAcceptance
 
 MAX_TEXT = 64 * 2**20
@@ -68,7 +68,7 @@ class PositionAcceptance:
     survival: NDArray[np.float64]
 
     def __init__(self, survival: ArrayLike) -> None:
-        array = np.asarray(from_sequence(survival, "survival"))
+        array = plain_reals(survival, "survival")
         if array.ndim != 1 or not 1 <= array.size <= MAX_POSITIONS or array.dtype.kind not in "iuf":
             raise InvalidDistribution(
                 f"survival must hold one probability per position, (L,); got {array.dtype} {array.shape}."
@@ -130,7 +130,7 @@ class PositionAcceptance:
         >>> PositionAcceptance.from_conditional([0.8, 0.75]).survival.round(6).tolist()
         [0.8, 0.6]
         """
-        array = np.asarray(from_sequence(acceptance, "acceptance"))
+        array = plain_reals(acceptance, "acceptance")
         if array.ndim != 1 or array.dtype.kind not in "iuf" or not ((array >= 0) & (array <= 1)).all():
             raise InvalidDistribution(
                 f"acceptance must hold one probability per position, (L,) in [0, 1]; got {array.dtype} of shape {array.shape}. "
@@ -156,7 +156,7 @@ class PositionAcceptance:
         >>> PositionAcceptance.from_histogram([2, 2, 6]).survival.tolist()
         [0.8, 0.6]
         """
-        raw = np.asarray(from_sequence(counts, "counts"))
+        raw = any_array(counts)
         array = raw.astype(np.float64) if raw.dtype.kind in "iuf" else np.empty(0)
         if array.ndim != 1 or array.size < 2 or not np.isfinite(array).all() or array.min() < 0 or array.sum() <= 0:
             raise InvalidParameter(

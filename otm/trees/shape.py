@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_count
+from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
+from otm.pmf import check_count, plain_reals
 
 MAX_NODES = 50_000_000
 """Largest number of drafted vertices of a shape."""
@@ -274,9 +274,9 @@ def level_order(shape: TreeShape) -> TreeShape:
 
 def _checked(parents: ArrayLike) -> NDArray[np.int64]:
     try:
-        array = np.asarray(parents)
-    except ValueError:
-        array = np.empty(())  # ragged: fails the check below
+        array = plain_reals(parents, "parents")
+    except InvalidDistribution:
+        array = np.empty(())  # no integers: fails the check below
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InvalidParameter(
             f"parents must be integers (n,), one for each drafted vertex; got {array.dtype} of shape {array.shape}. "

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from otm._arrays import to_numpy
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge, Unsupported
-from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, from_sequence
+from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, plain_integers, plain_reals
 from otm.problem import Problem, check_problem
 from otm.verbs import acceptance_curve
 from otm.verifiers import Naive, NaiveTree, Race, RecursiveRejection, Verifier
@@ -59,7 +59,7 @@ def check_acceptance(values: ArrayLike, *, name: str = "acceptance") -> NDArray[
     >>> check_acceptance([0.5, 0.25]).tolist()
     [0.5, 0.25]
     """
-    raw = np.asarray(from_sequence(values, name))
+    raw = plain_reals(values, name)
     if raw.ndim != 1 or raw.size == 0 or raw.dtype.kind not in "iuf":
         raise InvalidDistribution(
             f"{name} must hold one probability per child rank, (k,) with k ≥ 1; got {raw.dtype} of shape {raw.shape}. "
@@ -117,7 +117,7 @@ def entropy_bits(mass: ArrayLike) -> float:
     >>> entropy_bits([0.5, 0.25, 0.25])
     1.5
     """
-    raw = np.asarray(from_sequence(mass, "mass"))
+    raw = plain_reals(mass, "mass")
     if raw.ndim != 1 or raw.dtype.kind not in "iuf":
         raise InvalidDistribution(
             f"mass must hold one row of numbers, (n,); got {raw.dtype} of shape {raw.shape}. Pass the rows one by one."
@@ -194,8 +194,8 @@ def rank_counts(ranks: Sequence[int], num_children: Sequence[int]) -> tuple[NDAr
     >>> [counts.tolist() for counts in rank_counts([0, 1, -1], [2, 2, 1])]
     [[1, 1], [3, 1]]
     """
-    rank, offered = np.asarray(ranks), np.asarray(num_children)
-    if rank.ndim != 1 or rank.shape != offered.shape or rank.size == 0 or {rank.dtype.kind, offered.dtype.kind} - set("iu"):
+    rank, offered = plain_integers(ranks, "ranks"), plain_integers(num_children, "num_children")
+    if rank.ndim != 1 or rank.shape != offered.shape or rank.size == 0:
         raise InvalidParameter(
             f"ranks and num_children must be integers of one shape (n,), n ≥ 1; got {rank.dtype} {rank.shape} and "
             f"{offered.dtype} {offered.shape}. Pass one entry of each per visited vertex."
@@ -235,8 +235,11 @@ def empirical_acceptance(accepted: ArrayLike, tried: ArrayLike) -> NDArray[np.fl
     >>> empirical_acceptance([6, 1], [10, 2]).tolist()
     [0.6, 0.2]
     """
-    hits, trials = np.asarray(accepted), np.asarray(tried)
-    if hits.ndim != 1 or hits.shape != trials.shape or hits.size == 0 or {hits.dtype.kind, trials.dtype.kind} - set("iuf"):
+    try:
+        hits, trials = plain_reals(accepted, "accepted"), plain_reals(tried, "tried")
+    except InvalidDistribution as error:
+        raise InvalidParameter(f"accepted and tried must be counts: {error}") from error
+    if hits.ndim != 1 or hits.shape != trials.shape or hits.size == 0:
         raise InvalidParameter(f"accepted and tried must be counts of one shape (k,); got {hits.shape} and {trials.shape}.")
     if not (
         np.isfinite(hits).all() and np.isfinite(trials).all() and (trials > 0).all() and ((hits >= 0) & (hits <= trials)).all()

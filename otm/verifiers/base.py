@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from otm._arrays import Array
 from otm.drafts.base import Law, enumerate_drafts
 from otm.errors import InvalidParameter, Unsupported
+from otm.pmf import any_array
 from otm.problem import Problem
 from otm.results import Coupling, Definition
 from otm.scheme import Scheme
@@ -147,10 +148,7 @@ def check_definition(by: str) -> Definition:
 
 def check_drafts(drafts: object, problem: Problem) -> NDArray[np.int64]:
     """Return drafts as int64 `(n, k)`, or raise `InvalidParameter` on a wrong shape or a token outside the vocabulary."""
-    try:
-        array = np.asarray(drafts)
-    except ValueError:
-        array = np.empty(())  # ragged: fails the check below
+    array = any_array(drafts)
     if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or array.shape[-1] != problem.law.k:
         raise InvalidParameter(
             f"drafts must be integer tokens of shape (k,) or (n, k) with k = {problem.law.k}; got {array.dtype} of shape "

@@ -51,9 +51,9 @@ class Fuzzy(LossyVerifier):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", check_real(self.threshold, name="threshold", low=0.0))
-        if self.divergence not in ("js", "kl", "tv"):
+        if not isinstance(self.divergence, str) or self.divergence not in ("js", "kl", "tv"):
             raise InvalidParameter(f"divergence must be 'js', 'kl' or 'tv'; got {self.divergence!r}. Choose one of them.")
-        if self.fallback not in ("target", "speculative"):
+        if not isinstance(self.fallback, str) or self.fallback not in ("target", "speculative"):
             raise InvalidParameter(f"fallback must be 'target' or 'speculative'; got {self.fallback!r}. Choose one of them.")
 
     def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:

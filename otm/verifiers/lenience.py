@@ -46,7 +46,7 @@ class Lenience(LossyVerifier):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lenience", check_real(self.lenience, name="lenience", low=0.0, high=1.0, open_low=True))
-        if self.residual not in ("plain", "scaled"):
+        if not isinstance(self.residual, str) or self.residual not in ("plain", "scaled"):
             raise InvalidParameter(
                 f"residual must be 'plain', (q − p)₊, or 'scaled', (q − l p)₊; got {self.residual!r}. Choose one of them."
             )

@@ -67,6 +67,12 @@ class SelectThenReject(Verifier):
 
     selection: Selection | None = None
 
+    def __post_init__(self) -> None:
+        if self.selection is not None and not callable(self.selection):
+            raise InvalidParameter(
+                f"selection must be a function of (problem, drafts), or None; got {self.selection!r:.80}. Pass the function itself."
+            )
+
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
         """Enumerate the drafts for the law of the selected token; single-draft rejection with it."""
         selection = _PlanSelection.of(_plan(problem)) if self.selection is None else self.selection

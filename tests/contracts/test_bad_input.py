@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -14,6 +15,7 @@ import otm
 from otm import IID, KSeq, Maximal, Problem, RecursiveRejection, TransportPlan
 from otm.drafts.base import enumerate_drafts
 from otm.trees import acceptance_vector
+from tests.contracts import calls
 
 
 @dataclasses.dataclass(frozen=True)
@@ -754,3 +756,115 @@ class TestWhatLooksLikeInputButIsNot:
     def test_parameters_are_stored_as_plain_floats(self) -> None:
         assert type(otm.Fuzzy(Fraction(1, 10)).threshold) is float
         assert hash(KSeq(np.float64(3))) == hash(KSeq(3.0))
+
+
+HOSTILE: dict[str, Callable[[], Any]] = {
+    "masked": lambda: np.ma.array([0.5, 0.3, 0.2], mask=[0, 1, 0]),
+    "half precision": lambda: np.array([0.5, 0.25, 0.25], dtype=np.float16),
+    "complex": lambda: np.array([0.5, 0.5j, 0.0]),
+    "ragged": lambda: [[0.5, 0.5], [1.0]],
+    "text": lambda: "abc",
+    "texts": lambda: ["a", "b"],
+    "bytes": lambda: b"abc",
+    "object": object,
+    "NaN": lambda: float("nan"),
+    "Booleans": lambda: np.array([True, False, False]),
+    "a Boolean": lambda: True,
+    "None": lambda: None,
+    "no axes": lambda: np.array(0.5),
+    "empty": list,
+    "a mapping": dict,
+    "negative": lambda: -1,
+    "half": lambda: 1.5,
+    "huge": lambda: 10**400,
+    "a class": lambda: IID,
+    "a function": lambda: lambda *arguments: "x",
+    "a gradient": lambda: _tensor([0.5, 0.25, 0.25], requires_grad=True),
+    "a gradient without axes": lambda: _tensor(0.5, requires_grad=True),
+    "sparse": lambda: _tensor([0.5, 0.5, 0.0]).to_sparse(),
+    "without data": lambda: _tensor([0.5, 0.5, 0.0]).to("meta"),
+}
+
+NEVER_RIGHT = ("masked", "half precision", "complex", "ragged", "object", "NaN")
+"""Nothing that the library computes takes these."""
+
+UNCHECKED = {"overlap_at"}
+"""Works on masses that have passed the gate, inside loops: its documentation says that it checks nothing."""
+
+OF_ANY_KIND = {"verify", "run", "memory"}
+"""Arguments that are functions of the user's."""
+
+
+def _tensor(values: Any, **how: Any) -> Any:
+    import torch
+
+    return torch.tensor(values, dtype=torch.float64, **how)
+
+
+def _places() -> list[Any]:
+    return [
+        pytest.param(function, arguments, name, id=f"{function.__qualname__}-{i}-{name}")
+        for i, (function, arguments) in enumerate(calls.CALLS)
+        for name in arguments
+        if function.__qualname__ not in UNCHECKED
+    ]
+
+
+def test_every_public_function_is_called() -> None:
+    assert calls.public() <= {function.__name__ for function, _ in calls.CALLS}
+    for function, arguments in calls.CALLS:
+        function(**arguments)
+
+
+@pytest.mark.parametrize(("function", "arguments", "name"), _places())
+@pytest.mark.filterwarnings("ignore")
+def test_whatever_stands_for_an_argument_is_answered_or_refused(
+    function: Callable[..., Any], arguments: dict[str, Any], name: str
+) -> None:
+    """A typed error or an answer; for what nothing takes, the error."""
+    for kind, make in HOSTILE.items():
+        try:
+            function(**(arguments | {name: make()}))
+        except otm.OtmError:
+            continue
+        except Exception as error:
+            raise AssertionError(f"{kind} for {name}: {error!r}") from error
+        assert kind not in NEVER_RIGHT or name in OF_ANY_KIND, f"{kind} for {name} was taken"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(otm.from_logits, id="from_logits"),
+        pytest.param(otm.normalise, id="normalise"),
+        pytest.param(otm.trees.check_acceptance, id="check_acceptance"),
+        pytest.param(lambda mass: otm.trees.tunstall_upper(mass, num_nodes=3), id="tunstall_upper"),
+        pytest.param(lambda mass: otm.trees.optimal_tree(mass, num_nodes=3).acceptance, id="optimal_tree"),
+        pytest.param(lambda mass: otm.partial.TopTokens(tokens=[0, 1, 2], probabilities=mass).probabilities, id="TopTokens"),
+        pytest.param(lambda mass: otm.partial.TopTokens.of(mass, m=2).probabilities, id="TopTokens.of"),
+        pytest.param(otm.trees.entropy_bits, id="entropy_bits"),
+        pytest.param(lambda mass: otm.examples.describe(mass)["entropy_bits"], id="describe"),
+    ],
+)
+def test_gradients_are_left_behind_and_masks_without_effect_are_plain(call: Callable[[Any], Any]) -> None:
+    plain = np.array([0.5, 0.25, 0.25])
+    for values in (_tensor(plain, requires_grad=True), np.ma.array(plain, mask=[0, 0, 0]), list(plain)):
+        answer = call(values)
+        np.testing.assert_array_equal(np.asarray(answer), np.asarray(call(plain)))
+        assert not isinstance(answer, np.ma.MaskedArray)
+
+
+def test_an_interrupted_decoding_can_be_sent_to_another_process() -> None:
+    error = otm.errors.DecodingInterrupted("Decoding stopped.", otm.sequence.Generation(tokens=(1,), steps=(), ended=False))
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.generation) == (type(error), str(error), error.generation)
+
+
+@pytest.mark.parametrize("selection", [None, otm.verifiers.selection_with_law(PROBLEM, law=[0.75, 0.25])], ids=["plan", "law"])
+def test_a_prepared_selection_can_be_sent_to_another_process(selection: Any) -> None:
+    rule = otm.prepare(otm.SelectThenReject(selection), PROBLEM)
+    drafts = np.array([[0, 1], [1, 1]])
+    rule.split(drafts)
+    again = pickle.loads(pickle.dumps(rule))
+    for mine, theirs in zip(rule.split(drafts), again.split(drafts), strict=True):
+        np.testing.assert_array_equal(mine, theirs)

@@ -1,0 +1,231 @@
+"""One valid call of every public function, and of every class that takes what a user has: where to put wrong arguments."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import otm
+from otm import audit, bounds, divergences, examples, lossy, overlap, partial, sequence, table, transport, trees, verifiers
+
+P, Q = [0.5, 0.25, 0.25], [0.25, 0.5, 0.25]
+PROBLEM = otm.Problem(draft=P, target=Q, law=otm.IID(2))
+SINGLE = PROBLEM.with_law(otm.IID(1))
+TOP = partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
+PAIR = partial.PartialPair(draft=TOP, target=TOP, num_tokens=8)
+SHAPE = trees.TreeShape([0, 0, 1])
+MODEL = sequence.TableModel({(): [0.5, 0.5], (0,): [0.25, 0.75], (1,): [0.75, 0.25]})
+MARKOV = sequence.MarkovModel(np.array([[0.5, 0.5], [0.25, 0.75]]))
+CHAIN = sequence.SpeculativeSampling(1)
+MODELS = {"draft": MARKOV, "target": MARKOV, "context": (0,)}
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def first_matches(draft: Any, target: Any, drafts: Any, uniforms: Any) -> list[int]:
+    """Keep every draft and add a token of the target: right where both models are one."""
+    return [*(int(token) for token in drafts), int(uniforms[0] >= target[-1, 0])]
+
+
+Call = tuple[Callable[..., Any], Callable[[], dict[str, Any]]]
+
+
+def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
+    """Yield what is called and its arguments by name."""
+    for verb in (otm.acceptance, otm.coupling, otm.prepare, lossy.distortion, lossy.output_law, trees.acceptance_vector):
+        verifier = otm.RecursiveRejection()
+        yield verb, {"verifier": verifier, "problem": PROBLEM}
+    yield otm.acceptance, {"verifier": otm.KSeq(), "problem": PROBLEM, "by": "membership"}
+    yield otm.acceptance_curve, {"verifier": otm.KSeq(), "problem": PROBLEM, "k": [1, 2], "by": "membership"}
+    yield otm.acceptance_table, {"draft": [P], "target": [Q], "k": [1, 2]}
+    yield otm.compare, {"draft": P, "target": Q, "verifiers": [otm.KSeq()], "laws": [otm.IID], "k": [1, 2], "samples": 0}
+    yield (
+        otm.estimate,
+        {"verifier": otm.KSeq(), "problem": PROBLEM, "samples": 9, "rng": rng(), "confidence": 0.9, "by": "rule"},
+    )
+    yield otm.from_logits, {"logits": [0.0, 1.0, 2.0], "temperature": 1.0, "top_k": 2, "top_p": 0.5}
+    yield otm.kernel, {"verifier": otm.KSeq(), "problem": PROBLEM, "drafts": [0, 1]}
+    yield otm.normalise, {"values": P}
+    for closed in (
+        otm.optimal_acceptance,
+        otm.optimum,
+        otm.optimal_cut,
+        bounds.index_entropy_lower,
+        bounds.index_entropy_upper,
+    ):
+        yield closed, {"problem": PROBLEM}
+    yield otm.optimum, {"problem": PROBLEM, "method": "sets"}
+    yield otm.optimal_acceptance_curve, {"problem": PROBLEM, "k": [1, 2]}
+    yield otm.sample, {"verifier": otm.KSeq(), "problem": PROBLEM, "size": 3, "rng": rng()}
+    yield otm.Problem, {"draft": P, "target": Q, "law": otm.IID(2)}
+    for law in otm.drafts.LAWS:
+        yield law, {"k": 2}
+    yield otm.Fuzzy, {"threshold": 0.1, "divergence": "js", "fallback": "target"}
+    yield otm.KSeq, {"gamma": 1.5}
+    yield otm.Lenience, {"lenience": 0.5, "residual": "plain"}
+    yield otm.Mentored, {"kl": 0.1}
+    yield otm.Optimal, {"bins": 8}
+    yield otm.TypicalAcceptance, {"eps": 0.09, "delta": 0.3}
+    yield otm.SelectThenReject, {"selection": None}
+
+    yield audit.Candidate, {"verify": lambda draft, target, drafts, uniforms: (int(drafts[0]), True), "name": "x"}
+    yield audit.exact, {"candidate": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
+    yield audit.exact_battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "tolerance": 1e-9}
+    yield audit.log, {"records": _records(), "name": "x", "law": otm.IID(1), "false_alarm": 1e-9}
+    yield audit.outputs, {"outputs": [0, 1, 1], "target": Q, "draft": P, "name": "x", "false_alarm": 1e-9, "missed": 1e-3}
+    yield audit.rounding_tolerance, {"num_tokens": 3, "k": 2, "unit_roundoff": 1e-16}
+    yield audit.sampled, {"candidate": otm.Maximal(), "problem": SINGLE, "rng": rng(), "detect": 0.5, "false_alarm": 0.1}
+    yield audit.sampler, {"verifier": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
+    yield audit.samples_needed, {"mass": np.asarray(Q), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
+    yield audit.sampled_battery, {"candidate": otm.Maximal(), "rng": rng(), "laws": [otm.IID(1)], "detect": 0.5, "missed": 0.1}
+    asked = {"candidate": first_matches, "draft": MARKOV, "target": MARKOV}
+    yield audit.sequence, asked | {"num_drafts": 1, "context": (0,), "tolerance": 1e-9}
+    yield audit.sequence_battery, {"candidate": first_matches, "num_drafts": (1,), "tolerance": 1e-9}
+    yield audit.shrink, {"candidate": otm.Maximal(), "law": otm.IID(1), "tolerance": 1e-9, "budget": 2}
+    yield audit.shrink_sequence, {"candidate": first_matches, "num_drafts": (1,), "tolerance": 1e-9, "budget": 1}
+
+    yield bounds.greedy_index_entropy_upper, {"problem": PROBLEM}
+    yield bounds.kseq_factor, {"k": 2}
+    for bound in (bounds.kseq_lower, bounds.list_matching_lower, bounds.spectr_minimum_upper, bounds.support_limit_upper):
+        yield bound, {"problem": PROBLEM}
+    for bound in (bounds.poisson_matching_lower, bounds.poisson_representation_lower):
+        yield bound, {"problem": SINGLE}
+    yield bounds.optimal_bracket, {"problem": PROBLEM, "bins": 8}
+    yield bounds.spectr_upper, {"problem": PROBLEM, "subset": [0]}
+    for divergence in (divergences.harmonic_mean_distance, divergences.kl_divergence, divergences.total_variation):
+        yield divergence, {"draft": P, "target": Q}
+    yield divergences.hockey_stick, {"draft": P, "target": Q, "level": 1.5}
+    yield examples.bernoulli, {"q": 0.25}
+    yield examples.describe, {"mass": P}
+    yield examples.dirichlet, {"num_tokens": 3, "rng": rng(), "concentration": 1.0, "rows": 2}
+    yield examples.two_token_optimum, {"draft": 0.5, "target": 0.25, "k": 2}
+    yield examples.uniform, {"num_tokens": 3, "vocabulary": 4}
+    yield examples.uniform_optimum, {"ratio": 2.0, "k": 2}
+    yield examples.zipf, {"num_tokens": 3, "exponent": 1.0}
+    yield lossy.kl_frontier, {"problem": PROBLEM, "kl": 0.1}
+    yield lossy.kl_frontier_program, {"problem": PROBLEM, "kl": 0.1}
+    yield lossy.tv_frontier, {"problem": PROBLEM, "tv": 0.1}
+    yield overlap.overlap_at, {"draft": np.asarray(P), "target": np.asarray(Q), "level": 1.0}
+
+    yield partial.TopTokens, {"tokens": [0, 1], "probabilities": [0.5, 0.25], "tail": 0.25, "cap": 0.25, "rounding": 0.0}
+    yield partial.TopTokens.of, {"pmf": P, "m": 2}
+    yield partial.PartialPair, {"draft": TOP, "target": TOP, "num_tokens": 8}
+    yield partial.acceptance, {"verifier": otm.KSeq(), "pair": PAIR, "k": [1, 2]}
+    yield partial.divergences, {"pair": PAIR}
+    yield partial.gamma_star, {"pair": PAIR, "k": [1, 2]}
+    yield partial.optimal_acceptance, {"pair": PAIR, "k": [1, 2]}
+
+    yield sequence.Absorbing, {"model": MARKOV, "eos": 1, "start": 0}
+    yield sequence.BlockVerification, {"length": 2}
+    yield sequence.DraftSelection, {"num_drafts": 2, "length": 1, "verifier": otm.KSeq()}
+    yield sequence.Ersd, {"tree": SHAPE}
+    yield sequence.Gsd, {"tree": SHAPE}
+    yield sequence.MarkovModel, {"table": np.array([[0.5, 0.5], [0.25, 0.75]])}
+    yield sequence.Memoised, {"model": MARKOV}
+    yield sequence.PrefixTree, {"factors": (2, 1), "verifier": otm.KSeq()}
+    yield sequence.SpeculativeSampling, {"length": 2, "verifier": otm.Maximal()}
+    yield sequence.TableModel, {"table": {(): [0.5, 0.5]}}
+    yield sequence.TraversalVerification, {"tree": SHAPE, "drafts": otm.WithoutReplacement(1)}
+    yield sequence.TreeVerification, {"tree": SHAPE, "drafts": otm.IID(1), "verifier": otm.KSeq()}
+    yield sequence.Uniforms, {"rng": rng()}
+    yield sequence.ZerothOrder, {"mass": np.asarray(P)}
+    for law_of in (sequence.best_step, sequence.expected_step, sequence.step_law):
+        yield law_of, {"decoder": CHAIN, **MODELS}
+    law = sequence.step_law(CHAIN, **MODELS)
+    yield sequence.completed_law, {"law": law, "target": MARKOV, "context": (0,), "length": 2}
+    joint = np.full((2, 2), 0.25)
+    yield sequence.divergence_by_position, {"law": joint, "target": joint}
+    yield sequence.generate, {"decoder": CHAIN, **MODELS, "num_tokens": 2, "rng": rng(), "eos": 1}
+    yield sequence.generated_law, {"decoder": CHAIN, **MODELS, "length": 2}
+    yield sequence.markov_pair, {"num_tokens": 2, "order": 1, "similarity": 0.5, "concentration": 1.0, "rng": rng()}
+    yield _all(sequence.outcomes), {"run": lambda source: 0}
+    yield sequence.rank_decoders, {"decoders": [CHAIN], **MODELS}
+    yield sequence.sequence_law, {"model": MARKOV, "context": (0,), "length": 2}
+    yield sequence.step, {"decoder": CHAIN, **MODELS, "source": sequence.Uniforms(rng()), "eos": 1}
+    yield _first(sequence.steps), {"decoder": CHAIN, **MODELS, "rng": rng(), "eos": 1}
+    yield table.table_columns, {"k": [1, 2]}
+    yield transport.certify_exactly, {"problem": PROBLEM, "solved": otm.optimum(PROBLEM)}
+    yield transport.optimum_program, {"problem": PROBLEM}
+
+    vector = [0.5, 0.25]
+    yield trees.TreeShape, {"parents": [0, 0, 1]}
+    yield trees.PositionAcceptance, {"survival": [0.5, 0.25]}
+    yield trees.acceptance_from_sequoia, {"values": [0.0, 0.5, 0.25, 0.25]}
+    yield trees.acceptance_from_sequoia_static, {"values": [0.0, 0.5, 0.25]}
+    yield trees.acceptance_to_sequoia, {"acceptance": vector}
+    yield trees.chain_expected_tokens, {"acceptance": 0.5, "length": 2}
+    yield trees.chain_speedup, {"acceptance": 0.5, "length": 2, "cost_ratio": 0.1}
+    yield trees.check_acceptance, {"values": vector}
+    chosen = {"acceptance": vector, "draft_seconds": 0.1, "target_seconds": lambda n: 1.0 + 0.1 * n, "max_nodes": 4}
+    yield trees.choose_tree, chosen | {"max_depth": 2, "max_width": 2}
+    yield trees.empirical_acceptance, {"accepted": [1, 1], "tried": [3, 2]}
+    yield trees.entropy_bits, {"mass": P}
+    yield trees.even_spread, {"acceptance": vector, "num_explored": 2}
+    yield trees.leaf_entropy, {"acceptance": vector, "shape": SHAPE}
+    yield trees.level_order, {"shape": SHAPE}
+    yield trees.optimal_chain_length, {"acceptance": 0.5, "cost_ratio": 0.1, "max_length": 9}
+    yield trees.optimal_tree, {"acceptance": vector, "num_nodes": 3, "max_depth": 2, "max_width": 2}
+    yield trees.rank_counts, {"ranks": [0, 1, -1], "num_children": [2, 2, 1]}
+    yield trees.rejected_mass, {"acceptance": vector}
+    yield trees.sequoia_growmap, {"shape": SHAPE}
+    yield trees.shape_from_successors, {"successors": [[1, 2], [3], [], []]}
+    yield trees.target_seconds_at, {"target_seconds": {1: 1.0, 8: 2.0}, "num_nodes": [1, 2]}
+    yield trees.tree_acceptance, {"acceptance": vector, "shape": SHAPE}
+    yield trees.tree_from_json, {"text": trees.tree_to_json(acceptance=vector, shape=SHAPE)}
+    yield trees.tree_program, {"acceptance": vector, "num_nodes": 3, "max_depth": 2, "max_width": 2}
+    yield trees.tree_to_json, {"acceptance": vector, "shape": SHAPE}
+    yield trees.tunstall_explored_upper, {"acceptance": vector, "num_nodes": 3, "num_explored": 2, "num_extra": 1}
+    yield trees.tunstall_minimum_upper, {"acceptance": vector, "num_nodes": 3, "num_explored": 2, "least_extra": 1}
+    yield trees.tunstall_upper, {"acceptance": vector, "num_nodes": 3}
+    yield verifiers.gamma_star, {"problem": PROBLEM}
+    yield (
+        verifiers.prepare_batch,
+        {"verifier": otm.Optimal(bins=8), "problem": otm.Problem(draft=[P], target=[Q], law=otm.IID(2))},
+    )
+    distinct = PROBLEM.with_law(otm.WithoutReplacement(2))
+    yield verifiers.rao_blackwell_acceptance, {"problem": distinct, "samples": 9, "rng": rng(), "confidence": 0.9}
+    yield verifiers.selection_with_law, {"problem": PROBLEM, "law": P}
+
+
+def _records() -> list[Any]:
+    from otm.audit.records import parse_record
+
+    return [parse_record('{"output": 1, "target": [0.5, 0.5]}', 1)] * 3
+
+
+def _all(generator: Callable[..., Any]) -> Callable[..., Any]:
+    return _named(generator, lambda **arguments: list(generator(**arguments)))
+
+
+def _first(generator: Callable[..., Any]) -> Callable[..., Any]:
+    return _named(generator, lambda **arguments: next(generator(**arguments)))
+
+
+def _named(function: Callable[..., Any], wrapped: Callable[..., Any]) -> Callable[..., Any]:
+    wrapped.__name__ = wrapped.__qualname__ = function.__name__
+    return wrapped
+
+
+def public() -> set[str]:
+    """Return the names of every public function of the library."""
+    found: set[str] = set()
+
+    def visit(module: types.ModuleType) -> None:
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.ismodule(thing):
+                visit(thing)
+            elif inspect.isfunction(thing):
+                found.add(thing.__name__)
+
+    visit(otm)
+    return found
+
+
+CALLS = list(_calls())
