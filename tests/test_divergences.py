@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.special import rel_entr
 
 import otm
@@ -128,3 +129,13 @@ def test_batches_and_errors(distance) -> None:
         distance(draft=[0.5, 0.6], target=[0.5, 0.5])
     with pytest.raises(otm.errors.ShapeMismatch, match="vocabulary"):
         distance(draft=[1.0], target=[0.5, 0.5])
+
+
+@given(strategies.pairs(max_tokens=6), st.floats(0, 9))
+def test_the_hockey_stick_is_what_the_overlap_curve_leaves(pair: tuple[np.ndarray, np.ndarray], level: float) -> None:
+    p, q = pair
+    found = otm.divergences.hockey_stick(draft=p, target=q, level=level)
+    assert found == pytest.approx(float(np.maximum(q - level * p, 0.0).sum()), rel=1e-14, abs=0.0)
+    assert found == pytest.approx(1.0 - float(otm.overlap.overlap_at(p, q, level)), abs=1e-14)
+    total = otm.divergences.total_variation(draft=p, target=q)
+    assert otm.divergences.hockey_stick(draft=p, target=q, level=1.0) == pytest.approx(total, abs=1e-15)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-import highspy
 import numpy as np
 import scipy
 from numpy.typing import NDArray
@@ -156,6 +155,8 @@ def _incidence(rows: NDArray[np.int64], columns: NDArray[np.int64], size: int) -
 
 def _solve(program: _Program) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (x, row duals) at an optimal vertex."""
+    import highspy  # noqa: PLC0415  # a compiled library: not before a program is solved
+
     num_rows, num_columns = program.matrix.shape
     if num_columns == 0:
         return np.zeros(0), np.zeros(num_rows)

@@ -290,10 +290,11 @@ def stems() -> set[str]:
 def test_both_ways_compute_what_is_declared_with_the_same_constants() -> None:
     """A column that only one of them has, or that none declares, would go unnoticed where the other runs."""
     from otm.drafts import iid_cut
+    from otm.overlap import bins
     from otm.table import arrays, compiled
     from otm.verifiers import kseq
 
-    assert compiled._LARGEST_MULTIPLIED_POWER == iid_cut.LARGEST_MULTIPLIED_POWER
+    assert compiled._LARGEST_MULTIPLIED_POWER == bins._LARGEST_MULTIPLIED_POWER == iid_cut.LARGEST_MULTIPLIED_POWER
     for name in ("_NEWTON_STEPS", "_BISECTIONS", "_SETTLED"):
         assert getattr(compiled, name) == getattr(kseq, name), name
     assert compiled._BLOCK == _arrays.BLOCK

@@ -64,6 +64,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import integer_power, quiet, reserve
+from otm.drafts.iid_cut import LARGEST_MULTIPLIED_POWER
 from otm.errors import SolverFailure
 from otm.overlap import OverlapCurve
 from otm.verifiers.optimal.curtain import score_pieces
@@ -71,7 +72,6 @@ from otm.verifiers.optimal.curtain import score_pieces
 Vector = NDArray[np.float64]
 
 _UNIT_ROUNDOFF = 2.0**-53
-_LARGEST_MULTIPLIED_POWER = 64  # as in otm.drafts.iid_cut
 _GEOMETRIC = np.unique(np.round(1.25 ** np.arange(90)).astype(np.int64))
 """Distances from the cut, in tokens, of the first atoms: the ratio 1.25 is what smooth level curves need."""
 
@@ -306,7 +306,7 @@ def optimal_selection(p: Vector, q: Vector, ratio: Vector, outside: Vector, undr
 
 def _powers(outside: Vector, k: int) -> Vector:
     """Return (1 − C)^k in a new array."""
-    if k <= _LARGEST_MULTIPLIED_POWER:
+    if k <= LARGEST_MULTIPLIED_POWER:
         return np.asarray(integer_power(1.0 - outside, k))
     with quiet():
         work = np.log1p(-np.minimum(outside, 1.0))
