@@ -21,8 +21,9 @@ from ..layout import PROMPTS, SHARDS
 from ..run.identity import check_shards
 from ..run.manifest import damaged, read_manifest
 from ..run.shards import column_of_today, shard_files
+from ..trace.base import PATH
 
-SETTING_COLUMNS = ("temperature", "draft_temperature", "top_p", "draft_top_p")
+SETTING_COLUMNS = ("temperature", "draft_temperature", "top_p", "draft_top_p", *PATH)
 ROWS_AT_ONCE = 16_384
 
 _MOST_ROW_GROUP_BYTES = 1 << 30

@@ -11,6 +11,7 @@ import numpy as np
 import otm
 
 from ..statistics import Floats, Means
+from ..trace.base import PATH
 from .aggregate import Aggregates, Binned
 from .decoded import DecodeRun
 from .reading import SETTING_COLUMNS, Run, SchemeColumn, class_of
@@ -112,7 +113,8 @@ def setting_label(values: dict[str, float], run: Run) -> str:
     trace = run.trace
     if trace is not None:
         said = [(name, trace[name]) for name in (*SETTING_COLUMNS, "top_k") if isinstance(trace.get(name), str | int | float)]
-        return ", ".join(f"{_words(name)} {str(value)[:40]}" for name, value in said) or "sampling as recorded"
+        recorded = ", ".join(f"{_words(name)} {str(value)[:40]}" for name, value in said) or "sampling as recorded"
+        return ", ".join([recorded, *(f"{_words(name)} {values[name]:g}" for name in run.setting_columns if name in PATH)])
     for name in run.setting_columns:
         words, value = _words(name), values[name]
         parts.append(f"no {words}" if words.endswith("top-p") and value == 1.0 else f"{words} {value:g}")

@@ -15,6 +15,7 @@ from otm import partial
 from otm.table import TableColumn, table_columns
 
 from ..provenance import environment
+from ..trace.base import PATH
 from .columns import Arrays
 from .measure import ShardResult, about_shard
 from .settings import Settings
@@ -30,6 +31,7 @@ class TraceTask:
     pair: Any
     prompt: NDArray[np.int64]
     position: NDArray[np.int64]
+    path: NDArray[np.float64] | None = None
     run: str = ""  # the run's identity
 
 
@@ -50,6 +52,8 @@ def measure_trace(task: TraceTask) -> ShardResult:
         "temperature": np.ones(len(task.prompt)),
         "top_p": np.ones(len(task.prompt)),
     }
+    if task.path is not None:
+        columns |= {name: task.path[:, i] for i, name in enumerate(PATH)}
     for name, interval in (
         ("tv", described.total_variation),
         ("kl_target_draft", described.kl_target_draft),

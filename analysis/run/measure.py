@@ -139,8 +139,9 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: Shard
 
     about = dict(zip(("draft_model", "target_model"), task.models.names, strict=True))
     about |= {"temperature": "1", "top_p": "1", "positions": task.settings.positions}
-    if task.settings.positions != "text":
-        (path,) = task.settings.pairs  # `check_settings` lets no more of them in
+    several = task.settings.positions != "text" and len(task.settings.pairs) > 1
+    if task.settings.positions != "text" and not several:
+        (path,) = task.settings.pairs
         about |= {f"path_{name}": f"{value:g}" for name, value in path._asdict().items()}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "logits.safetensors"
@@ -152,5 +153,7 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: Shard
             position=np.concatenate([np.asarray(w.contexts, dtype=np.int64) for w, _, _ in kept]),
             num_tokens=num_tokens,
             metadata=about,
+            # Along sampled paths a window is of one setting.
+            paths=np.concatenate([np.tile(w.settings[0], (len(w.contexts), 1)) for w, _, _ in kept]) if several else None,
         )
         return file.read_bytes()

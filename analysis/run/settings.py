@@ -77,10 +77,4 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
     for name, allowed in choices.items():
         if getattr(settings, name) not in allowed:
             raise AnalysisError(f"{name} must be one of {', '.join(allowed)}; got {getattr(settings, name)!r}. Choose one.")
-    if settings.save_logits and settings.positions != "text" and len(settings.pairs) > 1:
-        raise AnalysisError(
-            f"Logits along sampled paths are saved for one setting: a trace does not say which path a context is on; "
-            f"got {len(settings.pairs)} combinations of temperature and top-p. Measure each into a run of its own, or the "
-            "positions of the text."
-        )
     return settings

@@ -19,6 +19,9 @@ from ..files import is_file
 
 FORMAT, SCHEMA, MANIFEST = "otm-trace", 1, "trace.json"
 LARGEST_LIST = 1 << 16
+PATH = ("path_temperature", "path_top_p", "path_draft_temperature")
+"""What tells sampled contexts of one prompt and length apart: the setting that they were sampled at."""
+
 SIDES = ("draft", "target")
 _MOST_ENTRIES = 1 << 25
 
@@ -37,11 +40,15 @@ class TraceSide:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TraceBatch:
-    """Some positions of a trace: what is known of both models, the prompt and the place in it of each, int64 `(rows,)`."""
+    """Some positions of a trace: what is known of both models, the prompt and the place in it of each, int64 `(rows,)`.
+
+    `path` says how the context of each was sampled, `(rows, 3)` in the order of `PATH`; None where all are of one text or path.
+    """
 
     pair: PartialPair
     prompt: NDArray[np.int64]
     position: NDArray[np.int64]
+    path: NDArray[np.float64] | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from ..files import appearing
 from .base import (
     FORMAT,
     LARGEST_LIST,
+    PATH,
     SCHEMA,
     SIDES,
     Trace,
@@ -33,7 +34,7 @@ from .base import (
 
 _LARGEST_HEADER = 1 << 20
 _ROWS_CHECKED_AT_ONCE = 4096
-_DTYPES = {"I64": "int64", "F32": "float32"}
+_DTYPES = {"I64": "int64", "F64": "float64", "F32": "float32"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,6 +45,7 @@ class _Shard:
     num_tokens: int | None
     rounding: float
     metadata: dict[str, str]
+    has_paths: bool
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,7 +88,7 @@ class SafetensorsTrace(Trace):
         whole = {}
         for name in parts[0]:
             values = [part[name] for part in parts]
-            if values[0].ndim == 2:
+            if values[0].ndim == 2 and name != "path":
                 fill = -1 if name.endswith("tokens") else -np.inf
                 width = max(value.shape[1] for value in values)
                 values = [np.pad(v, ((0, 0), (0, width - v.shape[1])), constant_values=fill) for v in values]
@@ -106,6 +108,10 @@ def open_shards(paths: Sequence[Path], size: int | None, metadata: Mapping[str, 
     if len(sizes) > 1:
         raise AnalysisError(
             f"The shards of a trace must share one vocabulary; they say {sorted(map(str, sizes))}. Separate them."
+        )
+    if len({shard.has_paths for shard in shards}) > 1:
+        raise AnalysisError(
+            "The shards of a trace must all say which path a position is on, or none; they differ. Separate them."
         )
     said = {**shards[0].metadata, **metadata}
     return SafetensorsTrace(num_tokens=sizes.pop(), metadata=said, shards=tuple(shards))
@@ -133,7 +139,7 @@ def _open_shard(path: Path) -> _Shard:
         raise AnalysisError(f"num_tokens must be a whole number from 1 to 2³¹; {path.name} says {said!r:.40}.")
     rounding = check_rounding(metadata.get("rounding"), path.name)
     width = sum(shapes[f"{side}.tokens"][1][1] for side in SIDES)
-    return _Shard(path, shapes["prompt"][1][0], width, int(said), rounding, metadata)
+    return _Shard(path, shapes["prompt"][1][0], width, int(said), rounding, metadata, "path" in shapes)
 
 
 def write_trace(
@@ -146,6 +152,7 @@ def write_trace(
     num_tokens: int,
     metadata: Mapping[str, str],
     rounding: float = 0.0,
+    paths: NDArray[np.float64] | None = None,
 ) -> None:
     """Write one safetensors trace file; it appears whole or not at all.
 
@@ -154,6 +161,9 @@ def write_trace(
         draft, target: lists at the same n positions.
         prompt, position: int64 `(n,)`, which prompt and which place in it.
         num_tokens: V.
+        paths: float64 `(n, 3)`, the setting that each context was sampled at (temperature, top-p, draft temperature), where
+        there are
+            several.
         metadata: further strings, such as the models' names; keys of the format itself are refused.
         rounding: bound on the error of the log-probabilities as given, in nats (float32 `log_softmax`: about 1e-6). What storing
             them in float32 adds is measured and added.
@@ -165,6 +175,8 @@ def write_trace(
     if place.suffix != ".safetensors" or place.exists():
         raise AnalysisError(f"A trace file must be new and end in .safetensors; got {place}. Choose another name.")
     tensors: dict[str, NDArray[Any]] = {"prompt": np.asarray(prompt), "position": np.asarray(position)}
+    if paths is not None:
+        tensors["path"] = np.asarray(paths, dtype=np.float64)
     error = check_rounding(rounding, "rounding")
     lost = 0.0
     for name, side in zip(SIDES, (draft, target), strict=True):
@@ -219,6 +231,8 @@ def _check_shapes(shapes: Mapping[str, tuple[str, tuple[int, ...]]], where: str)
             f"{side}.log_probabilities": ("float32", 2),
             f"{side}.log_tail": ("float32", 1),
         }
+    if "path" in shapes:
+        wanted["path"] = ("float64", 2)
     if set(shapes) != set(wanted):
         raise AnalysisError(f"{where} must hold the tensors {sorted(wanted)}; it holds {sorted(shapes)!r:.300}.")
     for name, (kind, axes) in wanted.items():
@@ -227,6 +241,8 @@ def _check_shapes(shapes: Mapping[str, tuple[str, tuple[int, ...]]], where: str)
             raise AnalysisError(
                 f"{name} in {where} must be {kind} with {axes} axes and one row per position; got {dtype} {shape}."
             )
+    if "path" in shapes and shapes["path"][1][1] != len(PATH):
+        raise AnalysisError(f"path in {where} must have the {len(PATH)} columns {', '.join(PATH)}; got {shapes['path'][1]}.")
     for side in SIDES:
         width = shapes[f"{side}.tokens"][1][1]
         if shapes[f"{side}.log_probabilities"][1][1] != width or not 1 <= width <= LARGEST_LIST:
@@ -256,4 +272,7 @@ def _batch(part: Mapping[str, NDArray[Any]], num_tokens: int | None, rounding: f
     except OtmError as error:
         last = first + len(part["prompt"]) - 1
         raise AnalysisError(f"Positions {first} to {last} of {where} describe no distributions: {error}") from error
-    return TraceBatch(pair=pair, prompt=part["prompt"], position=part["position"])
+    path = part.get("path")
+    if path is not None and not (np.isfinite(path).all() and path.min(initial=0.0) >= 0.0):
+        raise AnalysisError(f"The paths in {where} must be numbers ≥ 0; some are not. Write the trace again.")
+    return TraceBatch(pair=pair, prompt=part["prompt"], position=part["position"], path=path)

@@ -130,8 +130,8 @@ class OverlapCurve:
     units of roundoff at worst (8.4e-14 at V = 128,256), relative to itself: its terms are non-negative (`otm._arrays.running_sum`).
 
     >>> curve = OverlapCurve.of(np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6]))
-    >>> curve.tokens.tolist(), curve.at(np.array(1.0)).round(12).tolist()  # .1 + .3 + .2
-    ([2, 1, 0], 0.6)
+    >>> curve.tokens.tolist(), curve.at([0.0, 1.0, 3.0]).round(12).tolist()  # at 1: .1 + .3 + .2
+    ([2, 1, 0], [0.0, 0.6, 1.0])
     """
 
     draft: Array
@@ -227,10 +227,20 @@ class OverlapCurve:
             offset=xp.where(count > 0, offset, nothing + self.total_target),
         )
 
-    def at(self, level: Array) -> Array:
-        """Return H(t) at one level of each row, `(...)`, from the running sums."""
-        piece = self.piece(lambda ratio, _slope, _offset: ratio > level, like=level[None, ...])
-        return (piece.slope * level + piece.offset)[0, ...]
+    def at(self, level: Array | float) -> Array:
+        """Return H(t) from the running sums: at one level of each row, `(...)`, or several, `(n, ...)`; a number is for "
+        "all rows.
+        """
+        xp, shape = namespace(self.ratio), tuple(self.ratio.shape[:-1])
+        t = xp.asarray(level, dtype=xp.float64, device=_device(self.ratio))
+        several = t.ndim > len(shape)
+        t = t if several else (t + xp.zeros(shape, dtype=xp.float64, device=_device(self.ratio)))[None, ...]
+        piece = self.piece(lambda ratio, _slope, _offset: ratio > t, like=t)
+        height = piece.slope * t + piece.offset
+        return height if several else height[0, ...]
+
+    def __repr__(self) -> str:
+        return f"OverlapCurve(shape={tuple(self.ratio.shape)})"
 
 
 def on_rows(

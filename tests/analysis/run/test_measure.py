@@ -29,6 +29,7 @@ from analysis.models.prompts import DataSet, Digest, JsonLines, ParquetFile, Tex
 from analysis.models.source import PairSource, loaded
 from analysis.report.aggregate import aggregate
 from analysis.report.reading import open_run
+from analysis.report.write import write_report
 from analysis.run import positions, runs
 from analysis.run.columns import table_of_logits
 from analysis.run.manifest import manifest_of
@@ -541,11 +542,33 @@ def test_a_trace_goes_without_what_was_chosen_when_it_was_recorded(
 
 
 @pytest.mark.parametrize("kind", ["target", "draft", "on-policy"])
-def test_logits_of_several_sampled_paths_are_not_mixed(prompt_file: Path, tmp_path: Path, kind: str) -> None:
-    several = dataclasses.replace(SMALL, positions=kind, save_logits=20)
-    with pytest.raises(AnalysisError, match=r"saved for one setting.*got 4 combinations"):
-        runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=several)
-    assert not (tmp_path / "run").exists()
+def test_logits_of_several_sampled_paths_say_which_they_are_on(prompt_file: Path, tmp_path: Path, kind: str) -> None:
+    """The certified values of each path enclose what the run measured along it, and the report tells the paths apart."""
+    several = Settings(
+        k=(1,),
+        temperatures=(0.7, 1.0),
+        draft_temperatures=(1.0,),
+        shard_prompts=2,
+        max_tokens=12,
+        new_tokens=4,
+        positions=kind,
+        save_logits=4096,
+    )
+    runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=several)
+    settings = dataclasses.replace(SETTINGS, shard_prompts=9)
+    runs.measure_trace_file(tmp_path / "again", trace=tmp_path / "run" / "logits", settings=settings)
+    full, certified = table(tmp_path / "run"), table(tmp_path / "again")
+    assert sorted(set(certified.path_temperature)) == [0.7, 1.0]
+    names = {"path_temperature": "temperature", "path_top_p": "top_p", "path_draft_temperature": "draft_temperature"}
+    keys = ["prompt", "position", *names.values()]
+    joined = full.merge(certified.drop(columns=["temperature", "top_p"]).rename(columns=names), on=keys)
+    assert len(joined) == len(full) == len(certified)
+    plain = joined[joined.temperature == 1.0]  # the saved logits are at temperature 1
+    assert len(plain) > 0
+    assert (plain.maximal_iid_k1_lower <= plain.maximal_iid_k1 + 1e-5).all()
+    assert (plain.maximal_iid_k1_upper >= plain.maximal_iid_k1 - 1e-5).all()
+    assert aggregate(open_run(tmp_path / "again")).survey.settings == ((1.0, 1.0, 0.7, 1.0, 1.0), (1.0, 1.0, 1.0, 1.0, 1.0))
+    assert "path temperature 0.7" in write_report(tmp_path / "again").markdown.read_text(encoding="utf-8")
 
 
 def test_logits_of_one_sampled_path_say_which_and_are_the_same_bytes_again() -> None:

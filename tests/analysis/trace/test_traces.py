@@ -105,6 +105,18 @@ class TestSafetensors:
             # Padding changes the slack, by units of roundoff.
             np.testing.assert_allclose(np.concatenate([*rest, []]), whole[start:], atol=1e-12)
 
+    def test_paths_are_kept_or_refused(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
+        paths = np.column_stack([np.linspace(0.0, 2.0, POSITIONS), np.full(POSITIONS, 0.9), np.ones(POSITIONS)])
+        trace = open_trace(write(tmp_path / "a.safetensors", laws, paths=paths))
+        np.testing.assert_array_equal(np.concatenate([batch.path for batch in trace.batches(rows=8)]), paths)
+        for number, wrong in enumerate((paths[:, :2], paths[:-1], -paths, paths * np.nan)):
+            with pytest.raises(AnalysisError, match="path"):
+                write(tmp_path / f"{number}.safetensors", laws, paths=wrong)
+        write(tmp_path / "b.safetensors", laws)
+        write_manifest(tmp_path, ["a.safetensors", "b.safetensors"])
+        with pytest.raises(AnalysisError, match="which path"):
+            open_trace(tmp_path)
+
     def test_tails_keep_their_digits(self) -> None:
         logs = np.log(np.array([[0.5, 0.5 - 3e-12, 1e-12, 2e-12]]))
         side = top_log_probabilities(logs, 2)
