@@ -161,9 +161,7 @@ def write_trace(
         draft, target: lists at the same n positions.
         prompt, position: int64 `(n,)`, which prompt and which place in it.
         num_tokens: V.
-        paths: float64 `(n, 3)`, the setting that each context was sampled at (temperature, top-p, draft temperature), where
-        there are
-            several.
+        paths: float64 `(n, 3)`, the setting that each context was sampled at, in the order of `PATH`, where there are several.
         metadata: further strings, such as the models' names; keys of the format itself are refused.
         rounding: bound on the error of the log-probabilities as given, in nats (float32 `log_softmax`: about 1e-6). What storing
             them in float32 adds is measured and added.
