@@ -65,9 +65,17 @@ def as_pmf(values: object, *, name: str) -> Array:
             f"{name} must sum to 1 within {tolerance:g} over its last axis; it sums to {offending:.12g}. "
             "Call otm.normalise if rescaling is what you mean."
         )
+    array = _without_signs(array, smallest)
     if worst == 0.0:
         return array
     return array / xp.astype(sums, array.dtype)[..., None]
+
+
+def _without_signs(array: Array, smallest: float) -> Array:
+    """Return non-negative numbers with −0 as 0: q/(−0) would be −∞, and the token the last of the order instead of the first."""
+    if smallest == 0.0 and bool(namespace(array).any(namespace(array).signbit(array))):
+        return array + 0.0
+    return array
 
 
 def normalise(values: object) -> Array:
@@ -106,7 +114,7 @@ def normalise(values: object) -> Array:
     if float(xp.min(largest)) == 0.0:
         raise InvalidDistribution("Weights need a positive sum in every row; one row is all zero. Drop that row.")
     # Scaling by the largest weight keeps subnormal rows from losing their digits in the division.
-    scaled = array / largest
+    scaled = _without_signs(array, smallest) / largest
     return scaled / xp.astype(total(scaled), scaled.dtype)[..., None]
 
 

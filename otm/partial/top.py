@@ -135,13 +135,14 @@ class TopTokens:
 
 
 def _read_mass(values: object, name: str) -> tuple[NDArray[np.float64], float]:
+    """Return masses in float64, −0 as 0, and how far they may miss a unit sum."""
     array = plain_reals(values, name)
     wide = array.astype(np.float64)
     if array.size and not (np.isfinite(wide).all() and wide.min() >= 0.0):
         raise InvalidDistribution(
             f"{name} must be finite and non-negative; got values from {wide.min()} to {wide.max()}. Exponentiate log-probabilities."
         )
-    return wide, SUM_TOLERANCE_FLOAT32 if array.dtype == np.float32 else SUM_TOLERANCE_FLOAT64
+    return wide + 0.0, SUM_TOLERANCE_FLOAT32 if array.dtype == np.float32 else SUM_TOLERANCE_FLOAT64
 
 
 def _read_tokens(tokens: object, mass: NDArray[np.float64]) -> NDArray[np.int64]:

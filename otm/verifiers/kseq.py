@@ -110,7 +110,8 @@ def gamma_star(problem: Problem) -> Array:
         Unsupported: for a law other than IID.
 
     Cost: O(V log V) and some 80 steps on scalars. Accuracy: a few units in the last place times the root's condition number
-    1/(γ*|f′(γ*)|), which is near 1 except where p and q differ by hardly anything; acceptances are accurate regardless.
+    1/(γ*|f′(γ*)|): near 1, but large where p and q differ by hardly anything, or where H is flat around the root because nearly
+    all of q lies at ratios below it. Acceptances are accurate regardless.
     Reference: SpecTr, (6), Lemma 3.
 
     >>> problem = otm.Problem(draft=otm.examples.uniform(120), target=otm.examples.uniform(60, vocabulary=120), law=otm.IID(2))
