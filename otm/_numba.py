@@ -6,7 +6,30 @@ import functools
 import importlib
 import pickle
 import warnings
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compile_once(*signature: Any, fastmath: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
+    """Compile a function outside the interpreter's lock, once per machine: later processes find it beside its module.
+
+    Args:
+        signature: numba's types, to compile at once; none compiles for each kind of argument when it first comes.
+        fastmath: which liberties floating-point sums may take; none makes the last bits independent of what calls it.
+    """
+    from numba import njit  # noqa: PLC0415  # this module is imported without numba, too
+
+    def wrap(function: Function) -> Function:
+        options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
+        try:
+            return cast(Function, njit(*signature, cache=True, **options)(function))
+        except RuntimeError:  # no folder to keep it in: neither the package's nor the user's can be written
+            return cast(Function, njit(*signature, **options)(function))
+
+    return wrap
 
 
 @functools.cache

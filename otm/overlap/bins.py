@@ -19,17 +19,17 @@ tokens, so the values are at least as accurate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numpy.typing import NDArray
+
+from otm._numba import compile_once
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 _BINS = 4096
 _SHIFT = 47  # what is left of 52 bits of mantissa once five are kept
@@ -39,21 +39,6 @@ _MOST_IN_ORDER = 4  # at most one in so many tokens is put in order
 _LONG_STEP = 32
 _NEGLIGIBLE = 2.0**-56  # a bound that exceeds the best edge by less is rounding
 _LARGEST_MULTIPLIED_POWER = 64  # as in otm.drafts.iid_cut
-
-
-def _compiled(*signature: Any) -> Callable[[Function], Function]:
-    """Compile once per machine, outside the interpreter's lock; later processes find it beside the module.
-
-    Without `fastmath` the result does not depend on what is compiled into what, nor do its last bits.
-    """
-
-    def wrap(function: Function) -> Function:
-        try:
-            return cast(Function, njit(*signature, cache=True, nogil=True, error_model="numpy")(function))
-        except RuntimeError:  # no folder to keep it in
-            return cast(Function, njit(*signature, nogil=True, error_model="numpy")(function))
-
-    return wrap
 
 
 # Read-only arrays, such as a `Problem` may hold, are another type to numba; what takes these takes writable ones too.
@@ -88,7 +73,7 @@ def kseq_pieces(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
     return pieces, left
 
 
-@_compiled()
+@compile_once()
 def _beyond(gamma: float, slope: float, offset: float, k: int) -> bool:
     """Whether γ > γ*: H(γ) > p_acc(γ), H(γ) = slope·γ + offset (`otm.verifiers.kseq`)."""
     if gamma > k:
@@ -97,14 +82,14 @@ def _beyond(gamma: float, slope: float, offset: float, k: int) -> bool:
     return bool(gamma > 1.0 and gamma * slope + offset > -math.expm1(k * math.log1p(-beta)))
 
 
-@_compiled()
+@compile_once()
 def _edge(number: int) -> float:
     """Return the smallest ratio of a bin."""
     number += _LOWEST
     return float((1.0 + (number & 31) / 32.0) * 2.0 ** ((number >> 5) - 1023))
 
 
-@_compiled()
+@compile_once()
 def _integer_power(base: float, exponent: int) -> float:
     value = 1.0
     while exponent > 0:
@@ -115,7 +100,7 @@ def _integer_power(base: float, exponent: int) -> float:
     return value
 
 
-@_compiled()
+@compile_once()
 def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: Integers, edges: Floats) -> int:
     """Fill each token's bin, the bins' masses (p, q) in `sums[0]`, the bins with mass in descending order, and running sums.
 
@@ -151,7 +136,7 @@ def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: In
     return count
 
 
-@_compiled()
+@compile_once()
 def _collect(place: NDArray[np.int32], chosen: Mask, tokens: Integers) -> int:
     """List the tokens of the chosen bins and return their number, −1 if there are too many."""
     if not chosen.any():
@@ -166,7 +151,7 @@ def _collect(place: NDArray[np.int32], chosen: Mask, tokens: Integers) -> int:
     return count
 
 
-@_compiled()
+@compile_once()
 def _put_in_order(
     p: Floats,
     q: Floats,
@@ -239,7 +224,7 @@ def _put_in_order(
         tokens[first : first + m], ratio[first : first + m] = moved[:m], values[:m]
 
 
-@_compiled(types.void(*_QUESTION, types.float64[:, ::1], types.boolean[::1]))
+@compile_once(types.void(*_QUESTION, types.float64[:, ::1], types.boolean[::1]))
 def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> None:
     width, num_ks = p.shape[1], len(ks)
     place, sums = np.empty(width, dtype=np.int32), np.empty((4, _BINS, 2))
@@ -296,7 +281,7 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
             values[i, r] = 1.0 - min(max(values[i, r] - 1.0, 0.0), 1.0)
 
 
-@_compiled(types.void(*_QUESTION, types.float64[:, :, ::1], types.boolean[::1]))
+@compile_once(types.void(*_QUESTION, types.float64[:, :, ::1], types.boolean[::1]))
 def _kseq_pieces(p: Floats, q: Floats, ks: Integers, pieces: Floats, left: Mask) -> None:
     width = p.shape[1]
     most = width // _MOST_IN_ORDER + 1

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import cast
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from otm._arrays import quiet
+from otm._numba import Function, compile_once
 from otm.errors import ShapeMismatch
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.lenience import Lenience
@@ -26,8 +27,6 @@ from otm.verifiers.typical_acceptance import TypicalAcceptance
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 PER_K = (
     "optimum_iid",
@@ -79,18 +78,6 @@ _LARGEST_MULTIPLIED_POWER = 64
 _BLOCK = 256
 _NEWTON_STEPS, _BISECTIONS, _SETTLED = 16, 60, 2.0**-52
 _UNDECIDED = 1e-9  # far beyond the rounding of a divergence, far below what a row usually leaves between it and the threshold
-
-
-def _entry(fast: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
-    """Compile what Python calls, outside the interpreter's lock, once per machine: later processes find it beside the module."""
-
-    def compiled(function: Function) -> Function:
-        try:
-            return cast(Function, njit(cache=True, nogil=True, error_model="numpy", fastmath=set(fast))(function))
-        except RuntimeError:  # no folder to keep it in: neither the package's nor the user's can be written
-            return cast(Function, njit(nogil=True, error_model="numpy", fastmath=set(fast))(function))
-
-    return compiled
 
 
 def _part(fast: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
@@ -161,7 +148,7 @@ def descending_ratio_order(p: Floats, q: Floats) -> tuple[Integers, Integers]:
     return order, live
 
 
-@_entry(_FAST)
+@compile_once(fastmath=_FAST)
 def _describe(p: Floats, q: Floats, log_p: Floats, log_q: Floats, described: Floats) -> None:
     """Fill entropies, total variation and both relative entropies, in nats."""
     for r in range(len(p)):
@@ -185,7 +172,7 @@ def _describe(p: Floats, q: Floats, log_p: Floats, log_q: Floats, described: Flo
         described[_KL_DRAFT_TARGET, r] = np.inf if alone_p > 0 else max(backward, 0.0)
 
 
-@_entry()
+@compile_once()
 def _pack(p: Floats, q: Floats, bits: int, packed: Integers, live: Integers) -> None:
     """Fill, for each token with any mass, p/q with the token's index in its last bits; what is left sorts last."""
     width = p.shape[1]
@@ -209,7 +196,7 @@ def _pack(p: Floats, q: Floats, bits: int, packed: Integers, live: Integers) -> 
             packed[r, n:] = _LARGEST_FINITE
 
 
-@_entry()
+@compile_once()
 def _unpack(p: Floats, q: Floats, packed: Integers, live: Integers, bits: int, wrong: NDArray[np.bool_]) -> None:
     """Leave the sorted tokens' indices, and mark rows where the bits that these took were needed to tell two ratios apart."""
     mask = (np.int64(1) << bits) - 1
@@ -223,7 +210,7 @@ def _unpack(p: Floats, q: Floats, packed: Integers, live: Integers, bits: int, w
             packed[r, j] &= mask
 
 
-@_entry(_FAST)
+@compile_once(fastmath=_FAST)
 def _values(
     p: Floats,
     q: Floats,
