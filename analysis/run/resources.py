@@ -35,12 +35,12 @@ def resources(
 
 def processes_for(models: object, cores: int) -> int:
     """Return how many copies of a pair fit into half of the free memory, one on a GPU or where the size is not known here."""
-    from ..layout import SHIPPED_PAIR
+    from ..models.names import local_folders
     from ..models.pair import choose_device
 
     if not isinstance(models, PairSource) or models.device_map is not None or choose_device(models.device) != "cpu":
         return 1
-    folders = [Path(name or str(SHIPPED_PAIR / side)) for name, side in ((models.draft, "draft"), (models.target, "target"))]
+    folders = local_folders(models.draft, models.target)
     if not all(folder.is_dir() for folder in folders):
         return 1
     weights = sum(file.stat().st_size for folder in folders for file in folder.glob("*.safetensors"))

@@ -10,7 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import otm
-from analysis.models.pair import SHIPPED_PAIR, Pair, load_pair
+from analysis.layout import SHIPPED_PAIR
+from analysis.models.pair import Pair, load_pair
 from analysis.papers import captures
 from analysis.provenance import file_digest
 from figures import figure4, figure5

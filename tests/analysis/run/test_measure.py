@@ -23,7 +23,7 @@ import otm
 from analysis import __main__ as application
 from analysis.commands.measure import measure
 from analysis.errors import AnalysisError
-from analysis.models.pair import SHIPPED_PAIR
+from analysis.layout import SHIPPED_PAIR
 from analysis.models.processing import Setting, settings_of
 from analysis.models.prompts import DataSet, Digest, JsonLines, ParquetFile, TextFile, open_prompts, prompts
 from analysis.models.source import PairSource, loaded
