@@ -1,30 +1,12 @@
-"""Closed formulas of one or two numbers, in 60 digits."""
+"""The promises of `tests.torture.functions`, a family each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
 
-import mpmath
-import numpy as np
+from tests.torture.frame import family
+from tests.torture.functions import FAMILIES
+from tests.torture.promises import trials
 
-import otm
-from tests.torture.frame import Trial, family
-
-UNIT_ROUNDOFF = 2.0**-53
-
-
-@family("formulas")
-def formulas(random: np.random.Generator) -> Iterator[Trial]:
-    """1 − (1 − 1/k)^k for k up to 10⁹, within 4 units in the last place."""
-    while True:
-        k = int(10 ** random.uniform(0, 9))
-        with mpmath.workdps(60):
-            truth = 1 - (1 - mpmath.mpf(1) / k) ** k
-            error = abs(mpmath.mpf(otm.bounds.kseq_factor(k)) - truth) / truth
-        yield Trial(
-            "otm.bounds.kseq_factor",
-            1,
-            float(error / (4 * UNIT_ROUNDOFF)),
-            f"import otm\notm.bounds.kseq_factor({k})",
-            f"{truth}",
-        )
+for _name, _promises in FAMILIES.items():
+    family(_name)(functools.partial(trials, _promises))
