@@ -296,6 +296,43 @@ def naive_tree(row: Row) -> Decimal:
 
 
 @in_row
+def lenience(row: Row, *, factor: int) -> Decimal:
+    """Return Σ min(p, q/l), 1/l an integer."""
+    return total(min(p, factor * q) for p, q in zip(row.p, row.q, strict=True))
+
+
+EPS, DELTA, THRESHOLD = map(Decimal, (0.09, 0.3, 0.1))
+"""Defaults of typical acceptance and of the divergence gate."""
+
+
+@in_row
+def typical_acceptance(row: Row) -> Decimal:
+    """Return P(A) + Σ_{x∉A} p q, A = {q > min(ε, δ e^{−H(q)})}."""
+    threshold = min(EPS, DELTA * exp(-entropy(row)))
+    return total(p if q > threshold else p * q for p, q in zip(row.p, row.q, strict=True))
+
+
+@in_row
+def fuzzy(row: Row) -> Decimal:
+    """Return 1 where the Jensen–Shannon divergence is at most the threshold, else Σ p q."""
+    is_open = jensen_shannon(row) <= THRESHOLD
+    return ONE if is_open else total(p * q for p, q in zip(row.p, row.q, strict=True))
+
+
+@in_row
+def margin(row: Row) -> Decimal:
+    """Return how far the pair is from deciding otherwise under typical acceptance and under the divergence gate."""
+    threshold = min(EPS, DELTA * exp(-entropy(row)))
+    return min(abs(jensen_shannon(row) - THRESHOLD), *(abs(q - threshold) for q in row.q))
+
+
+@in_row
+def backward_kl(row: Row) -> Decimal:
+    """Return Σ p log(p/q)."""
+    return relative_entropy(row.p, row.q)
+
+
+@in_row
 def overtaking(row: Row) -> list[Decimal]:
     """Return g_i = Σ_j (q_i p_j/p_i − q_j)₊ for each token, ∞ where p = 0."""
     pairs = list(zip(row.p, row.q, strict=True))

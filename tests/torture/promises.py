@@ -1,6 +1,6 @@
 """What a public function promises, as data: how to call it, what is true, how far it may be off; and how a promise is tried.
 
-A new function is an entry in one of the lists of `tests.torture.functions`:
+A new function is an entry in the list of a module of `tests.torture.families`:
 
     Promise("otm.new_function", "exact", iid, lambda c: otm.new_function(c.problem), lambda r, c: oracles.new_function(r), …)
 
@@ -10,6 +10,7 @@ A new function is an entry in one of the lists of `tests.torture.functions`:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tests.torture.frame import Trial, shrink
+from tests.torture.frame import Trial, families, family, shrink
 from tests.torture.problems import Case, Row, simpler
 
 UNIT_ROUNDOFF = 2.0**-53
@@ -52,6 +53,12 @@ class Bound:
     of: Callable[[Row, Decimal], float]
     said: str
     source: str
+
+    def twice(self) -> Bound:
+        """Return twice the bound, for what is moved to its own side by once."""
+        return Bound(
+            lambda row, truth: 2 * self.of(row, truth), f"rounded to its side, by at most twice {self.said}", self.source
+        )
 
     def plus(self, more: float) -> Bound:
         """Return the bound with some units of roundoff more."""
@@ -141,9 +148,15 @@ def _row_ratio(promise: Promise, row: Row, answer: Any, truth: Any) -> float:
     return worst
 
 
+_ORACLES = Decimal("1e-45")
+"""What an oracle's own last digits are given."""
+
+
 def _above(left: Decimal, right: Decimal) -> Decimal:
     """Return (left − right)₊, 0 between equal infinities."""
-    return Decimal(0) if left <= right else left - right
+    if left <= right or left - right <= abs(right) * _ORACLES:
+        return Decimal(0)
+    return left - right
 
 
 def _divided(row: Row, bound: Bound, error: Decimal, truth: Decimal) -> float:
@@ -203,12 +216,31 @@ def _as_test(promise: Promise, case: Case) -> str:
         [
             "import numpy as np",
             "",
-            "from tests.torture.functions import promises_of",
             "from tests.torture.problems import Case",
-            "from tests.torture.promises import ratio",
+            "from tests.torture.promises import promises_of, ratio",
             "",
             f"case = {case!r}",
             f"for promise in promises_of({promise.name!r}):",
             "    assert ratio(promise, case)[0] <= 1, ratio(promise, case)",
         ]
     )
+
+
+_PROMISES: dict[str, list[Promise]] = {}
+
+
+def promised(name: str, promises: Sequence[Promise]) -> None:
+    """Register promises as a family of trials."""
+    _PROMISES[name] = list(promises)
+    family(name)(functools.partial(trials, promises))
+
+
+def promises() -> list[Promise]:
+    """Return every promise of every family."""
+    families()
+    return [promise for group in _PROMISES.values() for promise in group]
+
+
+def promises_of(name: str) -> list[Promise]:
+    """Return every promise of one public name."""
+    return [promise for promise in promises() if promise.name == name]
