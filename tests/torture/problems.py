@@ -295,7 +295,8 @@ def simpler(case: Case) -> Iterator[Case]:
         for row in range(len(case.target)):
             yield dataclasses.replace(case, draft=case.draft[row : row + 1], target=case.target[row : row + 1])
     if case.kind != "float64":
-        yield dataclasses.replace(case, kind="float64")
+        draft, target = (masses / masses.sum(-1, keepdims=True) for masses in (case.draft, case.target))
+        yield dataclasses.replace(case, kind="float64", draft=draft, target=target)
     least = case.k if case.law in ("Greedy", "TopK", "WithoutReplacement") else 1
     for size in {case.num_tokens // 2, 1}:
         for start in range(0, case.num_tokens, max(size, 1)):

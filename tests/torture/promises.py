@@ -204,7 +204,8 @@ def one_trial(promise: Promise, random: np.random.Generator) -> Trial:
         return Trial(promise.name, inputs, worst)
 
     def fails(case: Case) -> bool:
-        return not ratio(promise, case)[0] <= 1
+        found = ratio(promise, case)[0]
+        return not found <= 1 and math.isinf(found) == math.isinf(worst)  # an exception stays one, a number a number
 
     smallest = shrink(worst_case, simpler=simpler, fails=fails)
     worst, words = ratio(promise, smallest)
@@ -244,3 +245,17 @@ def promises() -> list[Promise]:
 def promises_of(name: str) -> list[Promise]:
     """Return every promise of one public name."""
     return [promise for promise in promises() if promise.name == name]
+
+
+_STATEMENTS: dict[tuple[str, str, str], Statement] = {}
+
+
+def stated(statement: Statement) -> None:
+    """Enter what the accuracy page says of a function that is tried otherwise than by a `Promise`."""
+    _STATEMENTS[statement.name, statement.direction, statement.said] = statement
+
+
+def statements() -> list[Statement]:
+    """Return what is said of every function, by name."""
+    found = {(s.name, s.direction, s.said): s for s in (promise.statement for promise in promises())} | _STATEMENTS
+    return sorted(found.values(), key=lambda s: (s.name, s.direction, s.said))
