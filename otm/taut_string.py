@@ -32,6 +32,8 @@ from otm.divergences import divergence_term
 
 _HALVINGS = 100  # ten geometric ones from 1e-300, then one per bit
 _LEAST = 1e-300
+_SMALLEST = 5e-324
+_ROOM = 2.0**64  # b/(2⁶⁴ q) is finite for every float q > 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,14 +144,15 @@ def upper_hull(
 
     Pool adjacent violators: a block is merged into its predecessor while its slope is larger. O(n).
     """
-    ends: list[tuple[float, float, int]] = []
+    ends: list[tuple[float, float, int, float]] = []
     for width, rise in zip(q.tolist(), b.tolist(), strict=True):
-        count = 1
-        while ends and rise * ends[-1][0] >= ends[-1][1] * width:
-            before_width, before_rise, before_count = ends.pop()
+        count, slope = 1, rise / (_ROOM * width)  # finite for every width; products of tiny masses would underflow
+        while ends and slope >= ends[-1][3]:
+            before_width, before_rise, before_count, _ = ends.pop()
             width, rise, count = width + before_width, rise + before_rise, count + before_count
-        ends.append((width, rise, count))
-    table = np.asarray(ends, dtype=np.float64).reshape(-1, 3)
+            slope = rise / (_ROOM * width)
+        ends.append((width, rise, count, slope))
+    table = np.asarray(ends, dtype=np.float64).reshape(-1, 4)
     return table[:, 0], table[:, 1], np.repeat(np.arange(len(ends)), table[:, 2].astype(np.int64))
 
 
@@ -172,4 +175,5 @@ def string_law(
             law = np.where(block_of < first, q / q_first * mass_first, law)
         if last:
             law = np.where(block_of >= len(hull.q) - last, q / q_last * mass_last, law)
-    return law, 0.0 if first else mass_first
+    # Every step has target mass: where its share underflows, the smallest float keeps the divergence finite.
+    return np.maximum(law, _SMALLEST), 0.0 if first else mass_first

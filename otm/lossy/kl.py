@@ -218,6 +218,7 @@ def _prefix_containment(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.
     p, q = single.draft, single.target
     live = np.flatnonzero(p + q > 0)
     order = live[ascending(p[live], q[live])]
+    order = order[np.argsort(q[order] > 0, kind="stable")]  # a ratio may underflow to that of a token with q = 0
     if isinstance(single.law, IID):
         return order, np.minimum(np.cumsum(p[order]), 1.0) ** single.law.k
     _check_size(len(order), "The frontier without replacement")

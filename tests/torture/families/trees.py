@@ -6,7 +6,6 @@ import decimal
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -16,26 +15,11 @@ import otm
 from otm import trees
 from tests.torture import oracles
 from tests.torture.calls import UNIT_ROUNDOFF, of_law
-from tests.torture.frame import Trial, family
+from tests.torture.checks import Checks, exact, off
 from tests.torture.problems import DIGITS, context
-from tests.torture.promises import Statement, stated
 
 Vector = np.ndarray
-Check = Callable[[np.random.Generator], tuple[float, str]]
-"""One random instance: error ÷ bound, and what it was."""
-
-CHECKS: dict[str, Check] = {}
-
-
-def check(name: str, said: str, source: str, witness: str, direction: Any = "exact") -> Callable[[Check], Check]:
-    """Enter a check of one function, with what the accuracy page says of it."""
-
-    def enter(of: Check) -> Check:
-        CHECKS[name] = of
-        stated(Statement(name, direction, said, source, witness))
-        return of
-
-    return enter
+checks = Checks("trees")
 
 
 def vector(random: np.random.Generator, *, rising: bool = False) -> Vector:
@@ -58,11 +42,6 @@ def vector(random: np.random.Generator, *, rising: bool = False) -> Vector:
     return random.permutation(weights) if rising else -np.sort(-weights)
 
 
-def exact(values: Vector) -> list[Decimal]:
-    """Return floats as the numbers that they are."""
-    return [Decimal(float(x)) for x in values]
-
-
 def best_tokens(values: Vector, nodes: int, depth: int | None = None, width: int | None = None) -> Decimal:
     """Return the most expected tokens of any tree of at most `nodes` drafted vertices, over every way to share them out."""
     steps = exact(values)[:width]
@@ -83,14 +62,6 @@ def best_tokens(values: Vector, nodes: int, depth: int | None = None, width: int
     return below(nodes, nodes if depth is None else depth)
 
 
-def off(found: float, truth: Decimal, units: float) -> float:
-    """Return the error in so many units of roundoff of the truth."""
-    if not math.isfinite(found):
-        return 0.0 if Decimal(found) == truth else math.inf
-    error = abs(Decimal(float(found)) - truth)
-    return 0.0 if error == 0 else float(error / (Decimal(units * UNIT_ROUNDOFF) * abs(truth) + Decimal("1e-320")))
-
-
 def shape_of(random: np.random.Generator, nodes: int) -> trees.TreeShape:
     """Return a random ordered tree."""
     return trees.TreeShape([int(random.integers(0, vertex + 1)) for vertex in range(nodes)])
@@ -108,14 +79,14 @@ def tokens_of(values: Vector, shape: trees.TreeShape) -> Decimal:
 DEPTH = "(depth + 1) u: a product along each path, positive terms"
 
 
-@check("otm.trees.tree_acceptance", DEPTH, "docstring", "products along the paths, exactly")
+@checks.add("otm.trees.tree_acceptance", DEPTH, "docstring", "products along the paths, exactly")
 def _tree_acceptance(random: np.random.Generator) -> tuple[float, str]:
     values, shape = vector(random, rising=True), shape_of(random, int(random.integers(0, 9)))
     found = trees.tree_acceptance(values, shape=shape).expected_tokens
     return off(found, tokens_of(values, shape), shape.depth + 1), f"{values.tolist()}, {shape.parents.tolist()}"
 
 
-@check("otm.trees.optimal_tree", DEPTH, "docstring", "every way to share the vertices out, exactly")
+@checks.add("otm.trees.optimal_tree", DEPTH, "docstring", "every way to share the vertices out, exactly")
 def _optimal_tree(random: np.random.Generator) -> tuple[float, str]:
     values, nodes = vector(random), int(random.integers(0, 13))
     depth = int(random.integers(1, 5)) if random.random() < 0.5 else None
@@ -128,7 +99,7 @@ def _optimal_tree(random: np.random.Generator) -> tuple[float, str]:
     return off(found.expected_tokens, truth, found.shape.depth + 2), told
 
 
-@check("otm.trees.tree_program", "4 (N + 1) u", "docstring", "every way to share the vertices out, exactly")
+@checks.add("otm.trees.tree_program", "4 (N + 1) u", "docstring", "every way to share the vertices out, exactly")
 def _tree_program(random: np.random.Generator) -> tuple[float, str]:
     values, nodes = vector(random, rising=True), int(random.integers(0, 11))
     depth = int(random.integers(1, 5)) if random.random() < 0.5 else None
@@ -138,7 +109,7 @@ def _tree_program(random: np.random.Generator) -> tuple[float, str]:
     ), f"{values.tolist()}, {nodes}, {depth}"
 
 
-@check("otm.trees.chain_expected_tokens", "16 u, relative", "docstring", "the sum in 60 digits")
+@checks.add("otm.trees.chain_expected_tokens", "16 u, relative", "docstring", "the sum in 60 digits")
 def _chain(random: np.random.Generator) -> tuple[float, str]:
     a = float(random.choice([random.random(), 1 - 10.0 ** random.uniform(-17, 0), 10.0 ** random.uniform(-300, 0), 0.0, 1.0]))
     length = int(10 ** random.uniform(0, 4)) - 1
@@ -151,7 +122,7 @@ def _chain_truth(a: float, length: int) -> Decimal:
         return Decimal(length + 1) if x == 1 else (1 - oracles.power(x, length + 1)) / (1 - x)
 
 
-@check("otm.trees.chain_speedup", "20 u, relative", "docstring", "the formula in 60 digits")
+@checks.add("otm.trees.chain_speedup", "20 u, relative", "docstring", "the formula in 60 digits")
 def _speedup(random: np.random.Generator) -> tuple[float, str]:
     a, length, cost = float(random.random()), int(random.integers(0, 50)), float(random.choice([0.0, random.random(), 3.0]))
     with decimal.localcontext(context(DIGITS)):
@@ -161,7 +132,9 @@ def _speedup(random: np.random.Generator) -> tuple[float, str]:
     ), f"{a!r}, length={length}, cost_ratio={cost!r}"
 
 
-@check("otm.trees.optimal_chain_length", "40 u of the best speed-up", "docstring", "every length up to the limit, in 60 digits")
+@checks.add(
+    "otm.trees.optimal_chain_length", "40 u of the best speed-up", "docstring", "every length up to the limit, in 60 digits"
+)
 def _chain_length(random: np.random.Generator) -> tuple[float, str]:
     a, cost, most = float(random.random()), float(random.choice([0.01, 0.1, 0.5, random.random()])), int(random.integers(1, 60))
     found = trees.optimal_chain_length(a, cost_ratio=cost, max_length=most)
@@ -179,7 +152,9 @@ def _rest(values: Vector) -> Decimal:
     return Decimal(trees.rejected_mass(values))
 
 
-@check("otm.trees.rejected_mass", "2 u, absolute; at most 1e-9 is taken for rounding of a sum of 1", "docstring", "exact sums")
+@checks.add(
+    "otm.trees.rejected_mass", "2 u, absolute; at most 1e-9 is taken for rounding of a sum of 1", "docstring", "exact sums"
+)
 def _rejected(random: np.random.Generator) -> tuple[float, str]:
     values = vector(random, rising=True)
     truth = max(1 - sum(exact(values)), Decimal(0))
@@ -187,7 +162,7 @@ def _rejected(random: np.random.Generator) -> tuple[float, str]:
     return float(error / Decimal(2 * UNIT_ROUNDOFF)), f"{values.tolist()}"
 
 
-@check("otm.trees.entropy_bits", "(8 + k) u (1 + H)", "docstring", "the formula in 60 digits")
+@checks.add("otm.trees.entropy_bits", "(8 + k) u (1 + H)", "docstring", "the formula in 60 digits")
 def _entropy_bits(random: np.random.Generator) -> tuple[float, str]:
     values = vector(random, rising=True)
     truth = _entropy(exact(values))
@@ -195,12 +170,12 @@ def _entropy_bits(random: np.random.Generator) -> tuple[float, str]:
     return float(error / (Decimal((8 + len(values)) * UNIT_ROUNDOFF) * (1 + truth))), f"{values.tolist()}"
 
 
-@check(
+@checks.add(
     "otm.trees.tunstall_upper",
     "0 against the best tree",
     'docs/theory.md, "Bounds"',
     "the best tree of N vertices, exactly",
-    "upper",
+    direction="upper",
 )
 def _tunstall(random: np.random.Generator) -> tuple[float, str]:
     values, nodes = vector(random), int(random.integers(0, 11))
@@ -208,12 +183,12 @@ def _tunstall(random: np.random.Generator) -> tuple[float, str]:
     return math.inf if Decimal(found) < best_tokens(values, nodes) else 0.0, f"{values.tolist()}, num_nodes={nodes}: {found!r}"
 
 
-@check(
+@checks.add(
     "otm.trees.tunstall_explored_upper",
     "0 against the best tree",
     'docs/theory.md, "Bounds"',
     "the best tree of that width, exactly",
-    "upper",
+    direction="upper",
 )
 def _explored(random: np.random.Generator) -> tuple[float, str]:
     values, nodes = vector(random), int(random.integers(0, 11))
@@ -225,12 +200,12 @@ def _explored(random: np.random.Generator) -> tuple[float, str]:
     return math.inf if Decimal(found) < truth else 0.0, f"{values.tolist()}, {nodes}, {explored}, {extra}: {found!r}"
 
 
-@check(
+@checks.add(
     "otm.trees.tunstall_minimum_upper",
     "0 against the best tree, and against every m up to 1,000",
     'docs/theory.md, "Bounds"',
     "the best tree of that width, exactly",
-    "upper",
+    direction="upper",
 )
 def _minimum(random: np.random.Generator) -> tuple[float, str]:
     values, nodes = vector(random), int(random.integers(0, 11))
@@ -250,7 +225,7 @@ def _minimum(random: np.random.Generator) -> tuple[float, str]:
     return math.inf if found.value > min(others) * (1 + 1e-12) else 0.0, told
 
 
-@check("otm.trees.leaf_entropy", "(8 N + 40) u (1 + value)", 'docs/theory.md, "Bounds"', "E[tokens] · H(A) in 60 digits")
+@checks.add("otm.trees.leaf_entropy", "(8 N + 40) u (1 + value)", 'docs/theory.md, "Bounds"', "E[tokens] · H(A) in 60 digits")
 def _leaf_entropy(random: np.random.Generator) -> tuple[float, str]:
     values, shape = vector(random), shape_of(random, int(random.integers(0, 9)))
     with decimal.localcontext(context(DIGITS)):
@@ -260,7 +235,7 @@ def _leaf_entropy(random: np.random.Generator) -> tuple[float, str]:
     return float(error / bound), f"{values.tolist()}, {shape.parents.tolist()}"
 
 
-@check("otm.trees.even_spread", "0, but for quotients within 1e-12 of an integer", "docstring", "the quotient, exactly")
+@checks.add("otm.trees.even_spread", "0, but for quotients within 1e-12 of an integer", "docstring", "the quotient, exactly")
 def _even(random: np.random.Generator) -> tuple[float, str]:
     values = np.maximum(vector(random), 1e-6)
     values = values / max(values.sum(), 1.0)
@@ -272,7 +247,7 @@ def _even(random: np.random.Generator) -> tuple[float, str]:
     return 0.0 if found == math.ceil(quotient) or near else math.inf, f"{values.tolist()}, {explored}: {found}"
 
 
-@check("otm.trees.acceptance_to_sequoia", "4 (k + 2) u for there and back", "docstring", "the way back")
+@checks.add("otm.trees.acceptance_to_sequoia", "4 (k + 2) u for there and back", "docstring", "the way back")
 def _sequoia(random: np.random.Generator) -> tuple[float, str]:
     values = vector(random)
     back = trees.acceptance_from_sequoia(trees.acceptance_to_sequoia(values))
@@ -280,7 +255,7 @@ def _sequoia(random: np.random.Generator) -> tuple[float, str]:
     return worst / (4 * (len(values) + 2) * UNIT_ROUNDOFF), f"{values.tolist()}"
 
 
-@check("otm.trees.tree_to_json", "0: every bit comes back", "docstring", "the way back")
+@checks.add("otm.trees.tree_to_json", "0: every bit comes back", "docstring", "the way back")
 def _json(random: np.random.Generator) -> tuple[float, str]:
     values, shape = trees.check_acceptance(vector(random)), shape_of(random, int(random.integers(0, 9)))
     back = trees.tree_from_json(trees.tree_to_json(acceptance=values, shape=shape))
@@ -288,7 +263,7 @@ def _json(random: np.random.Generator) -> tuple[float, str]:
     return 0.0 if same else math.inf, f"{values.tolist()}, {shape.parents.tolist()}"
 
 
-@check("otm.trees.level_order", "0: the same paths", "docstring", "the set of paths")
+@checks.add("otm.trees.level_order", "0: the same paths", "docstring", "the set of paths")
 def _levels(random: np.random.Generator) -> tuple[float, str]:
     shape = shape_of(random, int(random.integers(0, 12)))
     found = trees.level_order(shape)
@@ -297,7 +272,7 @@ def _levels(random: np.random.Generator) -> tuple[float, str]:
     return 0.0 if same else math.inf, f"{shape.parents.tolist()}"
 
 
-@check("otm.trees.acceptance_vector", "4e-14 of α_k − α_{k−1}", "docstring", "differences of exact acceptances")
+@checks.add("otm.trees.acceptance_vector", "4e-14 of α_k − α_{k−1}", "docstring", "differences of exact acceptances")
 def _acceptance_vector(random: np.random.Generator) -> tuple[float, str]:
     case = of_law("WithoutReplacement", rows=(1,), tokens=(2, 3, 4))(random)
     found = trees.acceptance_vector(otm.RecursiveRejection(), case.problem)
@@ -315,7 +290,7 @@ def _with(row: Any, k: int) -> Any:
     return type(row)(row.drafts, row.q, row.law, k, row.digits)
 
 
-@check(
+@checks.add(
     "otm.trees.choose_tree", "(depth + 8) u against every budget and depth", "docstring", "every tree up to the limits, exactly"
 )
 def _choose(random: np.random.Generator) -> tuple[float, str]:
@@ -331,17 +306,18 @@ def _choose(random: np.random.Generator) -> tuple[float, str]:
         return off(found.tokens_per_second, max(speeds), most + 8), told
 
 
-@check("otm.trees.target_seconds_at", "8 u, relative", "docstring", "linear interpolation, exactly")
+@checks.add("otm.trees.target_seconds_at", "8 u of the larger neighbour", "docstring", "linear interpolation, exactly")
 def _seconds(random: np.random.Generator) -> tuple[float, str]:
     points = {0: float(random.random()) + 0.01, 16: float(random.random()) + 0.01, 64: float(random.random()) + 0.01}
     at = int(random.integers(0, 65))
     low, high = (0, 16) if at <= 16 else (16, 64)
     a, b = Decimal(points[low]), Decimal(points[high])
     truth = a + (b - a) * Decimal(at - low) / Decimal(high - low)
-    return off(float(trees.target_seconds_at(points, num_nodes=[at])[0]), truth, 8), f"{points}, {at}"
+    error = abs(Decimal(float(trees.target_seconds_at(points, num_nodes=[at])[0])) - truth)
+    return float(error / (Decimal(8 * UNIT_ROUNDOFF) * max(a, b))), f"{points}, {at}"
 
 
-@check("otm.trees.empirical_acceptance", "8 (k + 1) u", "docstring", "the product-limit estimate, exactly")
+@checks.add("otm.trees.empirical_acceptance", "8 (k + 1) u", "docstring", "the product-limit estimate, exactly")
 def _empirical(random: np.random.Generator) -> tuple[float, str]:
     tried = -np.sort(-random.integers(1, 50, int(random.integers(1, 5))))
     accepted = np.array([int(random.integers(0, n + 1)) for n in tried])
@@ -352,14 +328,3 @@ def _empirical(random: np.random.Generator) -> tuple[float, str]:
     found = trees.empirical_acceptance(accepted, tried)
     worst = max(float(abs(Decimal(float(f)) - t)) for f, t in zip(found, truth, strict=True))
     return worst / (8 * (len(truth) + 1) * UNIT_ROUNDOFF), f"{accepted.tolist()}, {tried.tolist()}: {found.tolist()}"
-
-
-@family("trees")
-def drafting_trees(random: np.random.Generator) -> Iterator[Trial]:
-    """One of the checks above on ten instances."""
-    names = sorted(CHECKS)
-    while True:
-        name = names[random.integers(len(names))]
-        found = [CHECKS[name](random) for _ in range(10)]
-        worst, told = max(found, key=lambda both: math.inf if math.isnan(both[0]) else both[0])
-        yield Trial(name, len(found), worst, "", told)
