@@ -57,14 +57,10 @@ def exp(value: Decimal) -> Decimal:
 
 
 def one_minus_power(base: Decimal, exponent: int) -> Decimal:
-    """Return 1 − (1 − x)^k; relatively exact for tiny x where the row's precision resolves 1 − x."""
-    return ONE - (ONE - base) ** exponent if exponent <= 64 else _one_minus_large_power(base, exponent)
-
-
-def _one_minus_large_power(base: Decimal, exponent: int) -> Decimal:
-    if base < Decimal("1e-50"):  # k x − k² x²/2 …: the rest is below 1e-60 of it
+    """Return 1 − (1 − x)^k, with 40 digits of its own however small x is."""
+    if base < Decimal("1e-40"):  # k x − k (k − 1) x²/2 …: the rest is below 1e-60 of it
         return exponent * base * (ONE - (exponent - 1) * base / 2)
-    return ONE - power(ONE - base, exponent)
+    return ONE - ((ONE - base) ** exponent if exponent <= 64 else power(ONE - base, exponent))
 
 
 # -------------------------------------------------------------------------------------------------------------- laws of the drafts
