@@ -164,7 +164,7 @@ def _small_integers(random: np.random.Generator, width: int) -> Masses:
 
 
 def _one_hot(random: np.random.Generator, width: int) -> Masses:
-    return np.eye(width)[random.integers(width)]
+    return (np.arange(width) == random.integers(width)).astype(float)
 
 
 def _flat(random: np.random.Generator, width: int) -> Masses:
