@@ -33,6 +33,7 @@ from otm.divergences import divergence_term
 _HALVINGS = 100  # ten geometric ones from 1e-300, then one per bit
 _LEAST = 1e-300
 _SMALLEST = 5e-324
+_FAR = 1 << 20  # beyond every exponent of a quotient
 _ROOM = 2.0**64  # b/(2⁶⁴ q) is finite for every float q > 0
 
 
@@ -135,6 +136,19 @@ def _tangent_data(
         rise = np.where(np.isfinite(slope), before * slope, before / q * b)
         height = sign * (sum_b[:-1] - np.where(before > 0, rise, 0.0))
     return sum_q, sum_b, np.maximum.accumulate(np.maximum(height, 0.0))
+
+
+def by_ratio(draft: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the tokens `(n,)` in ascending order of q/p, those without p last; exactly so for the smallest masses too.
+
+    Significands and exponents are divided apart: a token of q = 5e-324 can be nearly all that is drafted, and any scale at which
+    q/p is finite for every p lets it underflow to the ratio of tokens with q = 0.
+    """
+    (p, p_exponent), (q, q_exponent) = np.frexp(draft), np.frexp(target)
+    with quiet():
+        ratio, exponent = np.frexp(np.where(p > 0, q / p, 1.0))
+    order = np.where(target > 0, exponent + q_exponent - p_exponent, -_FAR)
+    return np.lexsort((ratio, np.where(draft > 0, order, _FAR)))
 
 
 def upper_hull(

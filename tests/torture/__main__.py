@@ -16,6 +16,7 @@ from types import FrameType
 
 from tests.torture import results
 from tests.torture.frame import Course, Trial, families, fresh_seed, replay, told
+from tests.torture.page import page
 
 NICE = 15
 
@@ -34,13 +35,13 @@ def main() -> int:
     if asked.action == "run":
         _supervise(asked)
     total = results.summary([asked.out, *asked.also], revisions=asked.revision)
-    print(results.table(total))
+    print(page(total) if asked.action == "page" else results.table(total), end="")
     return int(bool(total.failures))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
-    parser.add_argument("action", nargs="?", choices=["run", "table"], default="run")
+    parser.add_argument("action", nargs="?", choices=["run", "table", "page"], default="run")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=None, help="from the operating system unless given; printed")
     parser.add_argument("--workers", type=int, default=2)

@@ -14,6 +14,7 @@ import importlib
 import math
 import pkgutil
 import secrets
+import shlex
 import time
 import traceback
 import zlib
@@ -126,7 +127,7 @@ class Course:
 
 def replay_line(name: str, seed: int, index: int) -> str:
     """Return the command that repeats one trial."""
-    return f"python -m tests.torture --replay {name}:{seed}:{index}"
+    return f"python -m tests.torture --replay {shlex.quote(f'{name}:{seed}:{index}')}"
 
 
 def replay(name: str, seed: int, index: int) -> Trial:

@@ -163,6 +163,16 @@ def summary(folders: Sequence[Path], *, revisions: Sequence[str] = ()) -> Summar
     return total
 
 
+HEAD = (
+    "# Trials",
+    "",
+    "What `python -m tests.torture` tried, on which functions, and the worst error as a part of the promised bound. Written by",
+    "`python -m tests.torture table --out FOLDER`, not by hand. Where something passes or fails the ratio is 0, or ∞ if it fails;",
+    "inputs are counted over all revisions that the folder holds, so that failures of an older one are listed with it.",
+    "",
+)
+
+
 def shown_ratio(ratio: float) -> str:
     """Return worst error ÷ bound for a cell."""
     return "0" if ratio == 0 else f"{ratio:.2g}"
@@ -179,6 +189,7 @@ def table(total: Summary) -> str:
     seeds = sorted({source["seed"] for source in total.sources})
     minutes = sum(sums.seconds for sums in total.families.values()) / 60
     lines = [
+        *HEAD,
         ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items())) + f" in {minutes:,.0f} minutes of one core; "
         f"{len(total.failures)} failures.",
         "",
