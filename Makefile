@@ -1,11 +1,12 @@
 # Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
-.PHONY: figures analysis public-model test test-long lint benchmarks clean
+.PHONY: figures analysis public-model test test-long torture lint benchmarks clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 STAMPS := .venv/stamps
 WORKERS ?= 2
+MINUTES ?= 60
 
 figures: $(STAMPS)/figures
 	$(BIN)/python -m figures $(FIGURES)
@@ -21,6 +22,9 @@ test: $(STAMPS)/test
 
 test-long: $(STAMPS)/test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --hypothesis-profile=search $(TESTS)
+
+torture: $(STAMPS)/test
+	$(BIN)/python -m tests.torture --minutes $(MINUTES) --workers $(WORKERS) $(TORTURE)
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ O(V² log V).
 
 *More drafters.* Q − b is submodular (b is supermodular), so Wolfe's algorithm finds the point of least norm in its base polytope;
 every point x of that polytope proves Q − b ≥ −b(∅) + Σ min(x, 0), and every prefix of an order by x is a candidate for T. The two
-sides must meet, or an error is raised.
+sides must meet, or an error is raised. Up to ten tokens, every set is tried instead.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _NORM_TOLERANCE = 1e-28
 _LEAST_WEIGHT = 1e-13
 # Two lines that differ by less than the rounding of their coefficients are one line.
 _SAME_LINE = 1e-12
+_FEW_TOKENS = 10  # up to here every token set is tried
 
 _Floats = NDArray[np.float64]
 
@@ -80,7 +81,7 @@ def product_worst_set(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
             f"The exact optimum for {k} different drafters is limited to {limit:,} tokens with mass under both models; here are "
             f"{len(open_tokens):,}. Restrict both models to a top-k, or call otm.estimate for a verifier's acceptance."
         )
-    search = _sweep if k == 2 else _least_norm
+    search = _sweep if k == 2 else _every_set if len(open_tokens) <= _FEW_TOKENS else _least_norm
     members = free.copy()
     if len(open_tokens):
         members[open_tokens] = search(drafts[:, open_tokens], target[open_tokens], drafts[:, free].sum(axis=1))
@@ -180,6 +181,13 @@ class _Walk:
         crossed = self.order[row, :position]
         inside[crossed] = np.where(self.turn[row, crossed] == 0, inside[crossed], self.turn[row, crossed] > 0)
         return np.asarray(inside | self.pivot[row] if included else inside & ~self.pivot[row])
+
+
+def _every_set(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:
+    """Return the best of all 2^V sets: where a search stalls at differences of 1e-9, trying them is certain."""
+    sets = (np.arange(1 << len(target))[:, None] >> np.arange(len(target)) & 1).astype(bool)
+    loss = sets @ target - (base + sets @ drafts.T).prod(axis=1)
+    return np.asarray(sets[int(np.argmin(loss))])
 
 
 def _least_norm(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:

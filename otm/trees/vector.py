@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm._arrays import to_numpy
+from otm._arrays import to_numpy, unit_rows
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge, Unsupported
 from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, plain_integers, plain_reals
 from otm.problem import Problem, check_problem
@@ -164,7 +164,9 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> NDArray[np.float6
             f"first draft depends on how many follow. Choose {', '.join(cls.__name__ for cls in NESTED)}, or k = 1."
         )
     shape = (*problem.batch_shape, problem.num_tokens)
-    draft, target = (np.broadcast_to(to_numpy(mass), shape).reshape(-1, shape[-1]) for mass in (problem.draft, problem.target))
+    # In float64 at once: a float32 row that passes the gate twice is divided by its sum, and rounded to float32, twice.
+    wide = (np.broadcast_to(to_numpy(unit_rows(mass)), shape) for mass in (problem.draft, problem.target))
+    draft, target = (mass.reshape(-1, shape[-1]) for mass in wide)
     rows = []
     for p, q in zip(draft, target, strict=True):
         row = Problem(draft=p, target=q, law=problem.law).single(purpose="An acceptance vector")
