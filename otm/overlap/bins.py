@@ -329,8 +329,9 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
             for j in range(n):
                 mass = edges[j + 1, 0] - edges[j, 0]
                 low, high = _edge(used[j]), _edge(used[j] + 1)
-                bound = power[j + 1] + edges[j, 1] + (high * mass if used[j] < _BINS - 1 else edges[j + 1, 1])
-                bound = min(bound, power[j] + edges[j + 1, 1] - (low * mass if used[j] > 0 else 0.0))
+                bound = power[j] + edges[j + 1, 1] - (low * mass if used[j] > 0 else 0.0)
+                if used[j] < _BINS - 1:
+                    bound = min(bound, power[j + 1] + edges[j, 1] + high * mass)
                 wanted[i, j] = bound > best + _NEGLIGIBLE
                 if wanted[i, j]:
                     chosen[used[j]] = True

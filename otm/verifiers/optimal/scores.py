@@ -335,10 +335,8 @@ def _select(steps: Steps, undrafted: float, k: int) -> tuple[Selection, NDArray[
 def _may_hide_the_cut(steps: Steps, contained: Vector) -> NDArray[np.bool_]:
     """Whether the bound of docs/theory.md, "Without a sort", allows a step a better cut than the best between steps."""
     p, above = steps.draft, steps.above_target
-    before = np.append(0.0, above[:-1])
-    with quiet():
-        highest = contained + np.fmin(before + steps.high * p, above)
-        highest = np.minimum(highest, np.append(1.0, contained[:-1]) + above - steps.low * p)
+    highest = np.append(1.0, contained[:-1]) + above - steps.low * p
+    highest = np.minimum(highest, contained + np.append(0.0, above[:-1]) + steps.high * p)
     best = max(1.0, float((contained + above).max()))
     return np.asarray(highest > best + NEGLIGIBLE)
 
