@@ -2,8 +2,16 @@
 
 The formulas are those of `otm.table.arrays`, which serves devices and hosts without numba, and which the tests hold this module
 against. On a host that way is bound by calls: hundreds of NumPy operations on arrays of a tenth of a millisecond each, between
-which threads wait for the interpreter. Here a row passes through the first cache once per loop, tokens without any mass drop out
-before the sort, and the interpreter is left alone, so that threads add up. The sort itself stays NumPy's, which is vectorised.
+which threads wait for the interpreter. Here the interpreter is left alone, so that threads add up, and a row is read three times:
+
+* once for its descriptions and once for all that needs no order, block by block in the first cache. Powers (1 − p)^k of small p are
+  series in p, so that all k share the moments Σ q p^n;
+* once along the order of q/p, after a sort of the tokens with mass, which stays NumPy's, because that is vectorised. The races need
+  it: their terms depend on every token's rank. On a stretch of the order where the match probability h = c (1 + y) hardly changes
+  all k share the moments Σ q y^n.
+
+The optimum looks into the few blocks of the order that can hold it, K-SEQ, recursive rejection, lenience and the greedy optimum
+search it.
 
 Floating-point sums may be reordered (`reassoc`) and fused (`contract`), nothing else: infinities and NaN are meant and kept.
 """
@@ -84,7 +92,9 @@ _LARGEST_FINITE = np.int64(0x7FEFFFFFFFFFFFFF)
 # same reason.
 _LARGEST_MULTIPLIED_POWER = 64
 _BLOCK = 256
-_TERMS = 9  # of a Taylor series in |y| ≤ 1/64 whose coefficients are at most 2: what is left out is below 2⁻⁵³ of the sum of weights
+_TERMS = (
+    9  # of a Taylor series in |y| ≤ 1/64 whose coefficients are at most 2: what is left out is below 2⁻⁵³ of the sum of weights
+)
 _NARROW = 1 / 64
 _LIGHT = 1 / 16  # (1 − p)^k with k p below it: the ninth term and those after it are below 2⁻⁵³
 _NEGLIGIBLE = 2.0**-56  # a bound that exceeds the best value known by less is rounding
@@ -229,7 +239,7 @@ def _unpack(p: Floats, q: Floats, packed: Integers, live: Integers, bits: int, w
 
 @_part()
 def _ratio(p: Floats, q: Floats, token: int) -> float:
-    return q[token] / p[token]
+    return float(q[token] / p[token])
 
 
 @_part()
@@ -427,7 +437,7 @@ def _add_single(p: Floats, q: Floats, threshold: float, excess: Floats, sums: Fl
 
 @_part(_FAST)
 def _add_rest(p: Floats, q: Floats, start: int, last: int, mass: float, sums: Floats) -> None:
-    """Add a block's Σ p and Σ p q of all but the most likely tokens, down to `last`; of those as likely, the first belong to them."""
+    """Add a block's Σ p and Σ p q of all but the most likely tokens, down to `last`; of equals the first are the more likely."""
     rest = same = 0.0
     for j in range(len(p)):
         if p[j] < mass or (p[j] == mass and start + j > last):
@@ -460,7 +470,7 @@ def _is_closer(p: Floats, q: Floats, gate: float, sums: Floats, described: Float
     """Say whether the Jensen–Shannon divergence is at most `gate`, most often without a logarithm."""
     lower, rest = sums[_SERIES], sums[_SERIES_REST] * (math.log(2.0) - 1 / 2 - 1 / 12 - 1 / 30 - 1 / 56)
     if lower > gate + _UNDECIDED or lower + rest < gate - _UNDECIDED:
-        return lower < gate
+        return bool(lower < gate)
     entropy = 0.0
     for j in range(len(p)):
         middle = 0.5 * (p[j] + q[j])
@@ -581,7 +591,9 @@ def _races(
         n = min(_BLOCK, len(tokens) - start)
         mass, target, hit, power = work[0, :n], work[1, :n], work[2, :n], work[3, :n]
         part_p = part_q = 0.0
-        for j in range(n):  # in blocks as `otm._arrays.running_sum` adds them up; both at once, since each waits for its last addition
+        for j in range(
+            n
+        ):  # in blocks as `otm._arrays.running_sum` adds them up; both at once, since each waits for its last addition
             token = np.uint64(tokens[start + j])
             mass[j], target[j] = p[token], q[token]
             part_p += mass[j]
@@ -656,7 +668,7 @@ def _add_races(q: Floats, hit: Floats, power: Floats, ks: Integers, per_k: Float
 def _missed(moments: Floats, powers: Floats, centre: float, k: int) -> float:
     """Return Σ q (1 − h)^k = Σ_n C(k, n) (−c)^n (1 − c)^{k−n} Σ q y^n."""
     terms, rest = min(k, _TERMS - 1), max(1.0 - centre, 0.0)
-    power = _integer_power(rest, k - terms)
+    power = _integer_power(rest, k - terms) if k <= _LARGEST_MULTIPLIED_POWER else math.exp((k - terms) * math.log1p(-centre))
     for n in range(terms, -1, -1):
         powers[n] = power
         power *= rest
@@ -681,7 +693,7 @@ def _by_likely_tokens(
 ) -> None:
     """Fill the schemes that draft the most likely tokens, walking down from the most likely one; ties go to the lowest index.
 
-    Without the first k − 1 the last draft has the law p/P(rest), and Σ min(q, p/P(rest)) is H(1/P(rest)) less what those have in it.
+    Without the first k − 1 the last draft has the law p/P(rest); Σ min(q, p/P(rest)) is H(1/P(rest)) less what those have in it.
     """
     rest, rest_same = np.zeros(len(top) + 1), np.zeros(len(top) + 1)  # Σ p and Σ p q without the first so many
     rest[-1], rest_same[-1] = sums[_REST], sums[_REST_SAME]

@@ -324,10 +324,11 @@ def _select(steps: Steps, undrafted: float, k: int) -> tuple[Selection, NDArray[
         cut, gain = 0, undrafted
     c_outside = float(steps.draft[:cut].sum())
     exponent = -math.inf if cut == n or c_outside >= 1.0 else k * math.log1p(-c_outside)
-    low = _lower_end(steps, cut, math.exp(exponent))
-    high = min(_upper_end(steps, cut, -math.expm1(exponent)), float(k))
-    for end in (low, high):
-        hiding |= (steps.low < end) & (end < steps.high)
+    low, lifted = _lower_end(steps, cut, math.exp(exponent))
+    high, capped = _upper_end(steps, cut, -math.expm1(exponent))
+    high = min(high, float(k))
+    hiding[lifted] |= low > steps.low[lifted]
+    hiding[capped] |= high < steps.high[capped]
     hiding[max(cut - 2, 0) : cut + 2] = True
     return Selection(low=low, high=max(low, high), cut=cut, gain=gain), np.flatnonzero(hiding & steps.lumped)
 
@@ -351,28 +352,46 @@ def _powers(outside: Vector, k: int) -> Vector:
         return np.exp(work, out=work)
 
 
-def _lower_end(steps: Steps, cut: int, contained: float) -> float:
-    """Solve Σ_T p·max(r, c) = P(T)^k for c, a lumped step lifted as a whole or not at all; 0 where T is empty."""
+def _lower_end(steps: Steps, cut: int, contained: float) -> tuple[float, slice]:
+    """Solve Σ_T p·max(r, c) = P(T)^k for c, every step lifted as a whole or not at all; 0 where T is empty.
+
+    Returns:
+        c, and the step that may have to be lifted in part.
+    """
     if cut == len(steps.draft):
-        return 0.0
+        return 0.0, slice(0)
     mass, held = (np.asarray(running_sum(sums[cut:][::-1].copy()))[::-1] for sums in (steps.draft, steps.target))
     # Σ_T (t p − q)₊ at a step's largest ratio t lifts that step and all after it: find the first that the spare mass pays for.
     with quiet():
-        lifted = steps.high[cut:] * mass - held <= contained - float(held[0])
-    first = int(lifted.argmax()) if lifted.any() else len(mass) - 1
-    return float(max(0.0, (contained - float(steps.target[cut : cut + first].sum())) / float(mass[first])))
+        paid = steps.high[cut:] * mass - held <= contained - float(held[0])
+    first = int(paid.argmax()) if paid.any() else len(mass) - 1
+    c = (contained - float(steps.target[cut : cut + first].sum())) / float(mass[first])
+    if first == 0:
+        return max(0.0, c), slice(cut, cut + 1) if not paid[0] else slice(0)
+    # It is below the ratios of the step before; what rounding adds to a quotient of small masses must not lift that, too.
+    before = cut + first - 1
+    return max(0.0, min(c, float(steps.high[before]))), slice(before, before + (2 if not paid[first] else 1))
 
 
-def _upper_end(steps: Steps, cut: int, left: float) -> float:
-    """Solve Σ_{off T} p·min(r, d) = 1 − P(T)^k for d, a lumped step cut as a whole or not at all; ∞ where no token is off T."""
+def _upper_end(steps: Steps, cut: int, left: float) -> tuple[float, slice]:
+    """Solve Σ_{off T} p·min(r, d) = 1 − P(T)^k for d, every step cut as a whole or not at all; ∞ where no token is off T.
+
+    Returns:
+        d, and the step that may have to be cut in part.
+    """
     if cut == 0:
-        return math.inf
+        return math.inf, slice(0)
     # Σ (q − t p)₊ at a step's smallest ratio t cuts that step and all before it: find the last that the spare mass pays for.
     spare = float(steps.target[:cut].sum()) - left
     with quiet():
         dear = steps.above_target[:cut] - steps.low[:cut] * steps.above_draft[:cut] > spare
-    last = max(int(dear.argmax()) - 1, 0) if dear.any() else cut - 1
-    return float((left - float(steps.target[last + 1 : cut].sum())) / float(steps.draft[: last + 1].sum()))
+    first = int(dear.argmax()) if dear.any() else cut  # the first that is not cut as a whole
+    last = max(first - 1, 0)
+    d = (left - float(steps.target[last + 1 : cut].sum())) / float(steps.draft[: last + 1].sum())
+    if last + 1 == cut:
+        return d, slice(first, first + 1) if first < cut else slice(0)
+    # It is above the ratios of the step after, whatever rounding takes from a quotient of small masses.
+    return max(d, float(steps.low[last + 1])), slice(first, last + 2)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
