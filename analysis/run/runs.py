@@ -222,7 +222,9 @@ def _run(
 ) -> Summary:
     """Compute the wanted shards and write each as it comes."""
     total, size = manifest["plan"][f"num_{_unit(manifest)}s"], manifest["plan"][f"{_unit(manifest)}s_per_shard"]
-    here = {key: manifest["provenance"][key] for key in environment()}
+    here = {
+        key: manifest["provenance"][key] for key in environment() if key in manifest["provenance"]
+    }  # earlier ones had fewer
     keep_logits = bool(manifest["settings"].get("save_logits"))
     if keep_logits:
         make_folder(out / LOGITS)
@@ -232,7 +234,7 @@ def _run(
         for result in run_each(place, function, tasks, name=lambda task: f"shard {task.index}"):
             # Clocks of two machines differ, durations do not.
             start = min(start, time.monotonic() - result.seconds)
-            if found := differences(here, result.environment):
+            if found := differences(here, {key: result.environment[key] for key in here}):
                 raise AnalysisError(
                     f"Every worker must run the software of the run; one differs: {'; '.join(found)}. Update it."
                 )

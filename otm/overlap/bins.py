@@ -18,6 +18,7 @@ tokens, so the values are at least as accurate.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -71,6 +72,50 @@ def kseq_pieces(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
     pieces, left = np.empty((5, len(ks), len(p))), np.zeros(len(p), dtype=np.bool_)
     _kseq_pieces(p, q, np.asarray(ks, dtype=np.int64), pieces, left)
     return pieces, left
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bins:
+    """One row's tokens in bins.
+
+    Attributes:
+        place: the bin of each token, `(V,)`.
+        number: the bins with mass, in descending order, `(n,)`.
+        mass: their P and Q, `(n, 2)`.
+    """
+
+    place: NDArray[np.int32]
+    number: Integers
+    mass: Floats
+
+    @classmethod
+    def of(cls, p: Floats, q: Floats) -> Bins:
+        """Fill the bins of a row `(V,)`: one pass."""
+        place, sums = np.empty(len(p), dtype=np.int32), np.empty((4, _BINS, 2))
+        number, edges = np.empty(_BINS, dtype=np.int64), np.empty((_BINS + 1, 2))
+        number = number[: _fill(p, q, place, sums, number, edges)]
+        return cls(place, number, sums[0, number])
+
+    def steps(self, p: Floats, q: Floats, chosen: Integers) -> tuple[Floats, Integers] | None:
+        """Return the row with the chosen bins, numbers of `number`, replaced by their tokens in order.
+
+        Returns:
+            In descending order of q/p: P, Q, the largest and the smallest ratio of each step `(4, steps)`, and its bin, −1 for a
+            token `(steps,)`; None if more than a quarter of the row would have to be put in order.
+        """
+        flags = np.zeros(_BINS, dtype=np.bool_)
+        flags[chosen] = True
+        tokens, starts = np.empty(len(p) // _MOST_IN_ORDER + 1, dtype=np.int64), np.zeros(len(self.number) + 1, dtype=np.int64)
+        ratio = np.empty(len(tokens))
+        count = _collect(self.place, flags, tokens)
+        if count < 0:
+            return None
+        if count > 0:
+            _put_in_order(p, q, tokens, count, ratio, self.place, self.number, len(self.number), starts)
+        steps = np.empty((4, len(self.number) - len(chosen) + count))
+        of_bin = np.empty(steps.shape[1], dtype=np.int64)
+        _lay_out(p, q, self.number, self.mass, flags, tokens, ratio, starts, steps, of_bin)
+        return steps, of_bin
 
 
 @compile_once()
@@ -224,6 +269,36 @@ def _put_in_order(
         tokens[first : first + m], ratio[first : first + m] = moved[:m], values[:m]
 
 
+@compile_once()
+def _lay_out(
+    p: Floats,
+    q: Floats,
+    number: Integers,
+    mass: Floats,
+    chosen: Mask,
+    tokens: Integers,
+    ratio: Floats,
+    starts: Integers,
+    steps: Floats,
+    of_bin: Integers,
+) -> None:
+    """Fill the steps: the chosen bins' tokens as they are listed, the other bins as a whole."""
+    at = 0
+    for j in range(len(number)):
+        if chosen[number[j]]:
+            for t in range(starts[j], starts[j + 1]):
+                steps[0, at], steps[1, at] = p[tokens[t]], q[tokens[t]]
+                steps[2, at] = steps[3, at] = ratio[t]
+                of_bin[at] = -1
+                at += 1
+        else:
+            steps[0, at], steps[1, at] = mass[j, 0], mass[j, 1]
+            steps[2, at] = _edge(number[j] + 1) if number[j] < _BINS - 1 else np.inf
+            steps[3, at] = _edge(number[j]) if number[j] > 0 else 0.0
+            of_bin[at] = number[j]
+            at += 1
+
+
 @compile_once(types.void(*_QUESTION, types.float64[:, ::1], types.boolean[::1]))
 def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> None:
     width, num_ks = p.shape[1], len(ks)
@@ -254,8 +329,9 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
             for j in range(n):
                 mass = edges[j + 1, 0] - edges[j, 0]
                 low, high = _edge(used[j]), _edge(used[j] + 1)
-                bound = power[j + 1] + edges[j, 1] + (high * mass if used[j] < _BINS - 1 else edges[j + 1, 1])
-                bound = min(bound, power[j] + edges[j + 1, 1] - (low * mass if used[j] > 0 else 0.0))
+                bound = power[j] + edges[j + 1, 1] - (low * mass if used[j] > 0 else 0.0)
+                if used[j] < _BINS - 1:
+                    bound = min(bound, power[j + 1] + edges[j, 1] + high * mass)
                 wanted[i, j] = bound > best + _NEGLIGIBLE
                 if wanted[i, j]:
                     chosen[used[j]] = True

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from otm._arrays import Array, integer_power, namespace, quiet, total
+from otm._arrays import Array, clip, integer_power, namespace, quiet, total
 from otm.drafts.iid_cut import optimum_along
 from otm.overlap import OverlapCurve
 from otm.races import matching_probabilities
@@ -25,6 +25,7 @@ Values = dict[tuple[str, int], Array]
 """Values `(...)` of a chunk by (stem of the column, k)."""
 
 _SMALLEST, _SMALLEST_SINGLE = 5e-324, 1.4e-45
+_LEAST = -1.7976931348623157e308  # what −∞ is taken for, so that 0 times it is 0
 _SINGLE = 1e-4  # a mean of float32 logarithms, each below 90 in size, is off by less
 
 
@@ -154,8 +155,12 @@ def logarithm(mass: Array) -> Array:
 
 
 def chunk_values(p: Array, q: Array, log_p: Array, log_q: Array, ks: Sequence[int]) -> tuple[Values, dict[str, Array]]:
-    """Return every value of a chunk and its descriptions; float64, `ks` ascending."""
+    """Return every value of a chunk and its descriptions; float64, `ks` ascending.
+
+    Logarithms may be anything but NaN where the mass is 0; a NaN makes its row's descriptions NaN.
+    """
     with quiet():
+        log_p, log_q = (clip(log, _LEAST, 0.0) for log in (log_p, log_q))
         described = describe_pair(p, q, log_p, log_q)
         values = along_the_curve(p, q, ks) | by_powers(p, q, ks) | by_likely_tokens(p, q, ks)
         return values | single_draft(p, q, described, values["maximal_iid", 1]), described

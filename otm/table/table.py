@@ -223,22 +223,23 @@ def acceptance_table(
         log if log is None else namespace(p).broadcast_to(_checked_log(log, mass, name), tuple(p.shape))
         for log, mass, name in zip((log_draft, log_target), masses, ("draft", "target"), strict=True)
     ]
-    return unchecked_table(p, q, logs[0], logs[1], table_columns(k))
+    table = unchecked_table(p, q, logs[0], logs[1], table_columns(k))
+    for name, log in zip(("draft", "target"), logs, strict=True):
+        if log is not None and bool(namespace(p).any(namespace(p).isnan(table.description[f"{name}_entropy"]))):
+            raise InvalidDistribution(
+                f"log_{name} must not be NaN; some entries are. Leave it out: it is computed where it is absent."
+            )
+    return table
 
 
 def _checked_log(log: Array, mass: Array, name: str) -> Array:
-    """Return logarithms within what can be multiplied by 0, or say what is wrong with them."""
-    xp = namespace(mass, log)
+    """Return logarithms of their distribution's shape, or say what is wrong with them."""
     if tuple(log.shape) != tuple(mass.shape):
         raise ShapeMismatch(
             f"log_{name} must have the shape of {name}, {tuple(mass.shape)}; it has {tuple(log.shape)}. "
             f"Leave it out or pass the logarithm of {name}."
         )
-    if bool(xp.any(xp.isnan(log))):
-        raise InvalidDistribution(
-            f"log_{name} must not be NaN; some entries are. Leave it out: it is computed where it is absent."
-        )
-    return clip(log, float(xp.finfo(log.dtype).min), 0.0)  # a mass of 0 may have -inf, or anything
+    return log
 
 
 def unchecked_table(

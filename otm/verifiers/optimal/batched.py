@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from otm import _arrays
 from otm._arrays import Array, as_scalar_or_array, gather, namespace, quiet, running_sum, search_rows, to_numpy, total
+from otm._numba import compiled
 from otm.errors import InvalidParameter, SolverFailure, Unsupported
 from otm.problem import Problem, check_problem
 from otm.verifiers.base import Verifier, require_support
@@ -244,6 +245,12 @@ class BatchedOptimalRule:
         xp = namespace(accepted)
         drawn = xp.zeros(accepted.shape, dtype=xp.int64, device=accepted.device)
         rejecting = xp.nonzero(~xp.all(accepted, axis=-1))[0]
+        fast = compiled("otm.verifiers.optimal.draws") if str(getattr(accepted, "device", "cpu")) == "cpu" else None
+        if fast is not None:
+            masses = (self._rows.draft, self._rows.target, self._rows.draft_sum[:, 0], self._rows.target_sum[:, 0])
+            arrays = (*masses, self._index, self._achieved, rejecting, uniforms[rejecting, :])
+            drawn[rejecting, :] = xp.asarray(fast.binned(*(np.ascontiguousarray(to_numpy(a)) for a in arrays)))
+            return drawn
         for chunk in self._rows.chunks(int(rejecting.shape[0])):
             rows = rejecting[chunk]
             p, q = self._rows.wide(rows)
