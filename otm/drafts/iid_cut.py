@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, clip, integer_power, namespace, quiet
+from otm._arrays import Array, clip, integer_power, namespace, quiet
 from otm.overlap import OverlapCurve
-from otm.overlap.curve import on_rows
+from otm.overlap.rows import on_rows
 
 LARGEST_MULTIPLIED_POWER = 64
 """Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2 units in the last place lost."""
@@ -32,11 +32,7 @@ def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     Cost: with numba, on long rows of the host, three passes; else one sort, two running sums and one pass per k. Accuracy: that of
     the running sums, for every k.
     """
-    return by_rows(
-        lambda p, q: on_rows(lambda bins, *rows: bins.optimum(*rows, ks), lambda curve: optimum_along(curve, ks), p, q),
-        draft,
-        target,
-    )
+    return on_rows(lambda way, p, q: way.optimum(p, q, ks), lambda curve: optimum_along(curve, ks), draft, target)
 
 
 def iid_worst_set(draft: NDArray[Any], target: NDArray[Any], k: int) -> NDArray[np.bool_]:
