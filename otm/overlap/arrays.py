@@ -10,9 +10,8 @@ is then open inside one or two bins only; their tokens are listed, put in order,
 **Shapes do not depend on the data**, so that nothing here waits for a device: a row has room for `V // _MOST_IN_ORDER` tokens in
 order. A row that needs more (all ratios alike to five bits but not equal, or many minima) is marked, and left to the caller.
 
-**Accuracy.** Each bin is summed in `_STRANDS` strands of every row, so that no sum has more than V/16 terms one after another: an
-edge's masses err by V/16 + 16 + 256 + 16 units of roundoff at worst, relative to themselves, and in strands a device's atomic
-additions hardly wait for each other.
+**Accuracy.** Each bin is summed in `_STRANDS` strands of every row, so that no sum has more than V/16 terms one after another; in
+strands a device's atomic additions hardly wait for each other, too. docs/theory.md, "Accuracy", has the bound.
 """
 
 from __future__ import annotations
@@ -48,10 +47,19 @@ _LARGEST_MULTIPLIED_POWER = 64  # as in otm.drafts.iid_cut
 
 
 def optimum(p: Array, q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
-    """Return α*_k for each k, `(len(ks), rows)`, of rows `(rows, V)` in float64, and which rows are left to the caller."""
+    """Return α*_k and then, in as many rows again, P of the tokens outside a minimising set, and which rows are left to the caller.
+
+    Args:
+        p, q: rows `(rows, V)` in float64.
+        ks: numbers of drafts.
+
+    Returns:
+        `(2 len(ks), rows)` and `(rows,)`.
+    """
     xp, bins = namespace(p, q), _Bins.of(p, q)
     low, high = _ends(p)
-    wanted, best = xp.zeros(bins.draft.shape, dtype=xp.bool, device=device_of(p)), {}
+    wanted = xp.zeros(bins.draft.shape, dtype=xp.bool, device=device_of(p))
+    best: dict[int, tuple[Array, Array]] = {}
     with quiet():
         for k in set(ks):
             power = _contained(bins.above_draft, k)
@@ -61,13 +69,22 @@ def optimum(p: Array, q: Array, ks: Sequence[int]) -> tuple[Array, Array]:
             line = xp.where(xp.isfinite(high), high * bins.draft, bins.target)
             from_above = power[:, 1:] + bins.above_target[:, :-1] + line
             from_below = edges[:, :-1] + bins.target - low * bins.draft
-            best[k] = clip(xp.max(edges, axis=-1), 1.0, np.inf)  # 1: T = Ω
-            wanted = wanted | (xp.minimum(from_above, from_below) > (best[k] + _NEGLIGIBLE)[:, None])
+            best[k] = _largest(edges, bins.above_draft)  # the first edge is T = Ω: 1, and nothing outside
+            wanted = wanted | (xp.minimum(from_above, from_below) > (best[k][0] + _NEGLIGIBLE)[:, None])
         some = bins.in_order(wanted)
-        for k in best:
+        for k, (value, outside) in best.items():
             inside = xp.where(some.live, _contained(some.above_draft, k) + some.above_target, 0.0)
-            best[k] = xp.maximum(best[k], xp.max(inside, axis=-1))
-    return xp.stack([1.0 - clip(best[k] - 1.0, 0.0, 1.0) for k in ks], axis=0), some.left
+            other = _largest(inside, some.above_draft)
+            best[k] = xp.maximum(value, other[0]), xp.where(other[0] > value, other[1], outside)
+    values = [1.0 - clip(best[k][0] - 1.0, 0.0, 1.0) for k in ks]
+    return xp.stack(values + [best[k][1] for k in ks], axis=0), some.left
+
+
+def _largest(values: Array, beside: Array) -> tuple[Array, Array]:
+    """Return the largest value of each row, and what stands at its place in another array."""
+    xp = namespace(values)
+    at = xp.argmax(values, axis=-1)[:, None]
+    return gather(values, at)[:, 0], gather(beside, at)[:, 0]
 
 
 def piece(p: Array, q: Array, beyond: Callable[[Array, Array, Array], Array], *, like: Array) -> tuple[Piece, Array]:
