@@ -41,8 +41,8 @@ def optimal_acceptance(problem: Problem) -> Array:
         TooLarge: for laws whose minimising set must be searched, when it cannot be.
 
     Cost: O(V) for i.i.d. drafts from 1,024 tokens on, below it one sort and one scan; on the host most of it compiled where numba
-    is installed, and rows of torch on torch's threads. A device is waited for once. Accuracy: about 1e-14 at V = 128,256, proved to
-    be below 2e-13 (docs/theory.md, "Accuracy").
+    is installed, and rows of torch on torch's threads. A device is waited for once. Accuracy: about 1e-14 at V = 128,256; proved
+    bounds in docs/theory.md, "Accuracy".
     Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula".
 
     >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))

@@ -146,3 +146,45 @@ def test_a_device_finds_the_same_root() -> None:
     with no_host():
         device = otm.verifiers.gamma_star(problem)
     np.testing.assert_allclose(device, host, rtol=1e-9)
+
+
+@pytest.mark.parametrize("num_rows", [1, 9, 40])
+def test_a_prepared_batch_sends_masses_of_bins_and_waits_for_no_row(num_rows: int) -> None:
+    bins, width = 64, 3000
+
+    def masses(shape: tuple[int, ...]) -> np.ndarray:
+        """Bins of equal mass, nothing undrafted: some masses must come back for the host to build scores of."""
+        return np.full(shape, 1.0 / bins) * (np.arange(shape[-1]) < 2 * bins)
+
+    with fake_cuda(copied=masses) as (_, watch):
+        draft, target = (torch.empty(num_rows, width, dtype=torch.float32, device="cuda") for _ in range(2))
+        rule = otm.verifiers.prepare_batch(otm.Optimal(bins=bins), bare_problem(draft, target, IID(3)))
+        assert watch.waits == ["to_numpy"] * min(num_rows, 4 if num_rows % 4 == 0 or num_rows < 4 else 3)
+        assert len(watch.sends) <= 6
+        watch.waits.clear()
+        drafts = torch.empty(num_rows, 3, dtype=torch.int64, device="cuda")
+        uniforms = torch.empty(num_rows, rule.num_uniforms, dtype=torch.float64, device="cuda")
+        assert rule.select(drafts, uniforms[:, :3]).device.type == "cuda"
+        assert watch.waits == ["aten::_local_scalar_dense"]
+        watch.waits.clear()
+        assert rule.lower.device.type == rule.selection_law.device.type == "cuda"
+        assert watch.waits == []
+
+
+def test_a_prepared_batch_on_a_device_is_that_of_the_host() -> None:
+    draft, target = device_rows(3000, 2)
+    problem = Problem(draft=draft, target=target, law=IID(4))
+    rng = np.random.default_rng(0)
+    host = otm.verifiers.prepare_batch(otm.Optimal(bins=256), problem)
+    drafts = torch.multinomial(draft + 1e-300, 4, replacement=True)
+    uniforms = torch.asarray(rng.random((len(draft), host.num_uniforms)))
+    wanted = host.lower, *host.verify(drafts, uniforms)
+    with no_host(), Watch() as watch:
+        device = otm.verifiers.prepare_batch(otm.Optimal(bins=256), problem)
+        watch.waits.clear()
+        output, accepted = device.verify(drafts, uniforms)
+        assert watch.waits == ["aten::_local_scalar_dense", "aten::nonzero"]
+        lower = device.lower
+    np.testing.assert_allclose(lower, wanted[0], atol=1e-12)
+    assert torch.equal(output, wanted[1])
+    assert torch.equal(accepted, wanted[2])

@@ -62,7 +62,7 @@ def test_bounds(law: otm.Law, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.asarray])
 def test_no_bound_changes_places_on_three_thousand_pairs(kind: Callable[[np.ndarray], Any]) -> None:
-    """Softmaxes in float32, of logits that are the same, hardly differ, or do: where both sides are one number, rounding decides."""
+    """Float32 softmaxes of logits that are the same, hardly differ, or do: where both sides are one number, rounding decides."""
     rng = np.random.default_rng(0)
     for width in (2, 5, 40, 1500):
         logits = rng.standard_normal((750, width)) * rng.choice([0.5, 2.0, 5.0], (750, 1))
