@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, quiet, total
-from otm.pmf import align_pair, as_pmf, check_real
+from otm._arrays import Array, as_scalar_or_array, by_rows, is_on_host, namespace, quiet, total
+from otm.pmf import align_pair, as_pmfs, check_real
 
 __all__ = ["harmonic_mean_distance", "hockey_stick", "kl_divergence", "total_variation"]
 
@@ -139,7 +139,7 @@ def divergence_term(q: Array, mass: Array) -> Array:
         ratio, d = mass / q, (mass - q) / q
         logarithm = xp.log(ratio)
         lost = (ratio < _LEAST_RATIO) & (mass > 0)
-        if bool(xp.any(lost)):
+        if not is_on_host(q) or bool(xp.any(lost)):  # asking a device takes longer than two logarithms
             logarithm = xp.where(lost, xp.log(mass) - xp.log(q), logarithm)
         far = xp.where(d < xp.inf, q * (d - logarithm), mass)  # d is not finite where q = 0, or next to nothing beside m
         s = d / (d + 2.0)
@@ -152,7 +152,7 @@ def divergence_term(q: Array, mass: Array) -> Array:
 
 
 def _pair(draft: object, target: object) -> tuple[Array, Array]:
-    return align_pair(as_pmf(draft, name="draft"), as_pmf(target, name="target"))
+    return align_pair(*as_pmfs({"draft": draft, "target": target}))
 
 
 def _harmonic(p: Array, q: Array) -> Array:

@@ -79,8 +79,9 @@ def _check_logits(logits: object) -> Array:
     array = array if given else xp.astype(array, xp.float64)
     if array.ndim == 0 or 0 in tuple(array.shape):
         raise InvalidDistribution(f"logits need a non-empty vocabulary axis; shape {tuple(array.shape)}. Pass (..., V).")
-    if bool(xp.any(xp.isnan(array))) or bool(xp.any(array == xp.inf)):
+    largest = xp.max(array, axis=-1)
+    if not bool(xp.any(xp.logical_not(xp.isfinite(largest)))):  # a NaN is the largest of its row
+        return array
+    if bool(xp.any(xp.isnan(largest) | (largest == xp.inf))):
         raise InvalidDistribution("logits must not be NaN or +inf; some are. Check the model for overflow.")
-    if bool(xp.any(xp.max(array, axis=-1) == -xp.inf)):
-        raise InvalidDistribution("Each row of logits needs one finite entry; a row is all -inf. Loosen the mask.")
-    return array
+    raise InvalidDistribution("Each row of logits needs one finite entry; a row is all -inf. Loosen the mask.")

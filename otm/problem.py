@@ -7,7 +7,7 @@ import dataclasses
 from otm._arrays import Array, to_numpy, unit_rows
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
-from otm.pmf import as_pmf
+from otm.pmf import as_pmfs
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -26,7 +26,8 @@ class Problem:
         ShapeMismatch: if the vocabularies differ, leading axes do not broadcast, or the array kinds differ.
         InvalidParameter: if `law` is not a draft law, or asks for more drafts than it can give.
 
-    Cost: O(V) per row. An array whose rows sum to exactly 1 is kept, not copied: do not overwrite it while the problem is in use.
+    Cost: O(V) per row; a device is waited for once. An array whose rows sum to exactly 1 is kept, not copied: do not overwrite it
+    while the problem is in use.
 
     >>> problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> problem.num_tokens, problem.law
@@ -40,7 +41,7 @@ class Problem:
     def __init__(self, *, draft: object, target: object, law: Law) -> None:
         if not isinstance(law, Law):
             raise InvalidParameter(f"law must be a draft law such as otm.IID(4); got {law!r}. Choose one of otm.drafts.LAWS.")
-        p, q = as_pmf(draft, name="draft"), as_pmf(target, name="target")
+        p, q = as_pmfs({"draft": draft, "target": target})
         p, q = law.align(p, q)
         object.__setattr__(self, "draft", p)
         object.__setattr__(self, "target", q)

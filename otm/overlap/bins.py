@@ -55,11 +55,14 @@ def try_out() -> None:
 
 
 def optimum(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
-    """Return α*_k for each k, `(len(ks), rows)`, of rows `(rows, V)`, and which rows are left to the caller."""
+    """Return α*_k and then, in as many rows again, P of the tokens outside a minimising set, and which rows are left to the caller.
+
+    Rows are `(rows, V)`, answers `(2 len(ks), rows)`.
+    """
     ascending, of_k = np.unique(np.asarray(ks, dtype=np.int64), return_inverse=True)
-    values, left = np.empty((len(ascending), len(p))), np.zeros(len(p), dtype=np.bool_)
+    values, left = np.empty((2 * len(ascending), len(p))), np.zeros(len(p), dtype=np.bool_)
     _optimum(p, q, ascending, values, left)
-    return values[of_k], left
+    return values[np.concatenate([of_k, len(ascending) + of_k])], left
 
 
 def kseq_pieces(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
@@ -322,10 +325,12 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
             else:
                 for j in range(n + 1):
                     power[j] = math.exp(k * math.log1p(-min(edges[j, 0], 1.0)))
-            best = 1.0  # T = Ω: b − Q = 0
+            best, outside = 1.0, 0.0  # T = Ω: b − Q = 0
             for j in range(n + 1):
-                best = max(best, power[j] + edges[j, 1])
-            values[i, r] = best
+                value = power[j] + edges[j, 1]
+                if value > best:
+                    best, outside = value, edges[j, 0]
+            values[i, r], values[num_ks + i, r] = best, outside
             for j in range(n):
                 mass = edges[j + 1, 0] - edges[j, 0]
                 low, high = _edge(used[j]), _edge(used[j] + 1)
@@ -352,7 +357,8 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
                                 contained = _integer_power(max(1.0 - above, 0.0), k)
                             else:
                                 contained = math.exp(k * math.log1p(-min(above, 1.0)))
-                            values[i, r] = max(values[i, r], contained + target)
+                            if contained + target > values[i, r]:
+                                values[i, r], values[num_ks + i, r] = contained + target, above
         for i in range(num_ks):
             values[i, r] = 1.0 - min(max(values[i, r] - 1.0, 0.0), 1.0)
 

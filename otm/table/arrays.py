@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from otm._arrays import Array, clip, integer_power, namespace, quiet, total
+from otm._arrays import Array, clip, integer_power, is_on_host, namespace, quiet, total
 from otm.drafts.iid_cut import optimum_along
 from otm.overlap import OverlapCurve
 from otm.races import matching_probabilities
@@ -104,7 +104,7 @@ def describe_pair(p: Array, q: Array, log_p: Array, log_q: Array) -> dict[str, A
     forward = total(q * difference - excess)  # term by term non-negative, as in otm.divergences.kl_divergence
     difference *= p
     backward = total(excess - difference)
-    if bool(xp.min(p) == 0) or bool(xp.min(q) == 0):
+    if not is_on_host(p) or bool(xp.min(p) == 0) or bool(xp.min(q) == 0):
         infinite = xp.zeros_like(forward) + xp.inf
         forward = xp.where(xp.any((p == 0) & (q > 0), axis=-1), infinite, forward)
         backward = xp.where(xp.any((q == 0) & (p > 0), axis=-1), infinite, backward)
@@ -132,9 +132,9 @@ def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array
     keep = xp.where(q > threshold[..., None], p, xp.zeros_like(p))
     values["typical_acceptance_iid", 1] = total(keep) + same - _dot(keep, q)
     middle = 0.5 * (p + q)
-    distance = _jensen_shannon(middle, xp.astype(middle, xp.float32), described)
-    # Single precision decides, but where it is too close to the threshold to tell.
-    if bool(xp.any(xp.abs(distance - Fuzzy().threshold) < _SINGLE)):
+    # Single precision decides, but where it is too close to the threshold to tell; to ask that, one would wait for a device.
+    distance = _jensen_shannon(middle, xp.astype(middle, xp.float32), described) if is_on_host(p) else None
+    if distance is None or bool(xp.any(xp.abs(distance - Fuzzy().threshold) < _SINGLE)):
         distance = _jensen_shannon(middle, middle, described)
     is_open = distance <= Fuzzy().threshold
     values["fuzzy_iid", 1] = xp.where(is_open, xp.ones_like(same), same)

@@ -19,12 +19,12 @@ from typing import Literal
 
 import numpy as np
 
-from otm._arrays import Array, clip, namespace, reserve, unit_rows
+from otm._arrays import Array, clip, host_views, is_on_host, namespace, num_threads, reserve, share, unit_rows
 from otm._numba import compiled
 from otm.drafts import IID, Greedy, Law, TopK, WithoutReplacement
 from otm.drafts.successive_cut import check_enough_tokens
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
-from otm.pmf import align_pair, as_pmf
+from otm.pmf import align_pair, as_pmfs
 from otm.table import arrays
 from otm.verbs import check_ks
 from otm.verifiers import (
@@ -217,7 +217,7 @@ def acceptance_table(
     >>> float(table["optimum_iid_k2"]), round(float(table["kseq_iid_k2"]), 6), float(table["recursive_rejection_iid_k2"])
     (0.9375, 0.847597, 0.8125)
     """
-    masses = as_pmf(draft, name="draft"), as_pmf(target, name="target")
+    masses = as_pmfs({"draft": draft, "target": target})
     p, q = align_pair(*masses)
     logs = [
         log if log is None else namespace(p).broadcast_to(_checked_log(log, mass, name), tuple(p.shape))
@@ -250,12 +250,19 @@ def unchecked_table(
     check_enough_tokens(max(ks), int(p.shape[-1]))
     xp = namespace(p, q)
     shape, width = tuple(int(n) for n in p.shape[:-1]), int(p.shape[-1])
-    flat = [None if a is None else xp.reshape(a, (-1, width)) for a in (p, q, log_draft, log_target)]
+    given = {i: xp.reshape(a, (-1, width)) for i, a in enumerate((p, q, log_draft, log_target)) if a is not None}
     count = math.prod(shape)
-    step = max(1, (_ON_HOST if str(getattr(p, "device", "cpu")) == "cpu" else _ON_DEVICE) // width)
+    step = max(1, (_ON_HOST if is_on_host(p) else _ON_DEVICE) // width)
     reserve(8 * min(step, count) * width)
-    pieces = [_chunk([a if a is None else a[i : i + step, :] for a in flat], columns, ks) for i in range(0, count, step)]
-    joined = xp.reshape(xp.concat(pieces, axis=-1), (len(columns) + len(DESCRIPTIONS), *shape))
+    views = host_views(list(given.values()))
+    flat = given if views is None else dict(zip(given, views, strict=True))
+    threads = 1 if views is None else num_threads(p)
+    pieces = share(
+        lambda start: _chunk([flat[i][start : start + step, :] if i in flat else None for i in range(4)], columns, ks),
+        range(0, count, step),
+        threads,
+    )
+    joined = xp.reshape(xp.asarray(namespace(pieces[0]).concat(pieces, axis=-1)), (len(columns) + len(DESCRIPTIONS), *shape))
     described = {name: joined[len(columns) + i, ...] for i, name in enumerate(DESCRIPTIONS)}
     return AcceptanceTable(columns=columns, values=joined[: len(columns), ...], description=described)
 

@@ -16,16 +16,17 @@ H(γ) = p_acc(γ), and a bracketed iteration on scalars the root inside. One cur
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, clip, namespace, quiet, total
+from otm._arrays import Array, by_rows, clip, is_on_host, namespace, quiet, total
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
-from otm.overlap import OverlapCurve
-from otm.overlap.curve import on_rows
+from otm.overlap import OverlapCurve, Piece, arrays
+from otm.overlap.rows import on_rows
 from otm.pmf import check_real
 from otm.problem import Problem, require_law
 from otm.results import Definition
@@ -35,6 +36,7 @@ from otm.verifiers.rules import AcceptInTurn
 _NEWTON_STEPS = 16
 _BISECTIONS = 60
 _SETTLED = 2.0**-52
+_SECTIONS, _ROUNDS = 256, 8  # 2⁵² log k for every k up to 2⁵³
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +90,7 @@ class KSeq(CurvedVerifier):
         """Evaluate the closed form, batched; at γ* one sort, or the bins, serves every k."""
         if self.gamma is None:
             # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
-            return by_rows(lambda p, q: _acceptance_at_root(_pieces(p, q, ks), ks), problem.draft, problem.target)
+            return _acceptance_at_root(_pieces(problem.draft, problem.target, ks), ks)
         gamma = self.gamma
         pieces = []
         for k in ks:
@@ -132,7 +134,7 @@ def _iid(problem: object) -> Law:
 def gamma_star_curve(problem: Problem, ks: Sequence[int]) -> Array:
     """Return γ* for each k, shape `(len(ks), ...)`, all from one curve (see `gamma_star`)."""
     _iid(problem)
-    return by_rows(lambda p, q: _root(_pieces(p, q, ks), ks)[0], problem.draft, problem.target)
+    return _root(_pieces(problem.draft, problem.target, ks), ks)[0]
 
 
 def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
@@ -195,19 +197,42 @@ def kseq_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
 
 def _pieces(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     """Return the linear piece of each row's curve on which γ*_k lies, `(5, len(ks), ...)`, without a sort where that can be had."""
-    return on_rows(lambda bins, *rows: bins.kseq_pieces(*rows, ks), lambda curve: _pieces_along(curve, ks), draft, target)
+
+    def in_bins(way: Any, p: Array, q: Array) -> tuple[Array, Array]:
+        if way is arrays:
+            like = _exponents(ks, p[..., 0]) + namespace(p).zeros_like(p[..., 0])
+            piece, left = arrays.piece(p, q, _beyond(ks, p[..., 0]), like=like)
+            pieces = _stacked(piece)
+        else:
+            pieces, left = way.kseq_pieces(p, q, ks)
+        return namespace(p).reshape(pieces, (5 * len(ks), -1)), left
+
+    def by_sort(curve: OverlapCurve) -> Array:
+        pieces = _pieces_along(curve, ks)
+        return namespace(pieces).reshape(pieces, (5 * len(ks), *tuple(pieces.shape[2:])))
+
+    flat = on_rows(in_bins, by_sort, draft, target)
+    return namespace(flat).reshape(flat, (5, len(ks), *tuple(flat.shape[1:])))
 
 
 def _pieces_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
     """Return the pieces on which H(γ) crosses p_acc(H(γ)/γ): number of tokens beyond, both ends, slope, offset."""
-    xp = namespace(curve.ratio)
-    k = _exponents(ks, curve.ratio[..., 0])
+    like = _exponents(ks, curve.ratio[..., 0]) + namespace(curve.ratio).zeros_like(curve.ratio[..., 0])
+    return _stacked(curve.piece(_beyond(ks, curve.ratio[..., 0]), like=like))
+
+
+def _beyond(ks: Sequence[int], like: Array) -> Callable[[Array, Array, Array], Array]:
+    """Return the condition that γ > γ*, which lies in [1, k]: H(γ) > p_acc(γ)."""
+    k = _exponents(ks, like)
 
     def beyond(gamma: Array, slope: Array, offset: Array) -> Array:
-        """Whether γ > γ*, which lies in [1, k]: H(γ) > p_acc(γ)."""
         return (gamma > k) | ((gamma > 1.0) & (gamma * slope + offset > _accept(slope + offset / gamma, k)))
 
-    piece = curve.piece(beyond, like=k + xp.zeros_like(curve.ratio[..., 0]))
+    return beyond
+
+
+def _stacked(piece: Piece) -> Array:
+    xp = namespace(piece.slope)
     parts = (xp.astype(piece.num_beyond, xp.float64), piece.low, piece.high, piece.slope, piece.offset)
     return xp.stack(parts, axis=0)
 
@@ -229,7 +254,8 @@ def _root(pieces: Array, ks: Sequence[int]) -> tuple[Array, Array]:
     right = xp.where(equal, left, xp.maximum(left, xp.minimum(high, k + xp.zeros_like(left))))
     outside = xp.where(equal, xp.ones_like(left), offset)
     with quiet():
-        gamma = _solve_between(left, right, slope, outside, k)
+        solve = _solve_between if is_on_host(left) else _solve_in_sections
+        gamma = solve(left, right, slope, outside, k)
         return gamma, clip(slope + outside / gamma, 0.0, 1.0)
 
 
@@ -265,3 +291,19 @@ def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: 
         if bool(xp.all(settled)):
             break
     return xp.where((inside == 0) & (outside == 0), smallest, gamma)  # disjoint supports: every γ solves it
+
+
+def _solve_in_sections(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:
+    """Return the same root where asking whether it is settled would wait for a device: a fixed number of rounds, 8 bits each.
+
+    A bracket within [1, k] is cut into `_SECTIONS` parts of one ratio; log k parts by _SECTIONS^rounds are below 2⁻⁵².
+    """
+    xp, smallest = namespace(left), left
+    parts = xp.reshape(xp.arange(1, _SECTIONS, dtype=left.dtype, device=left.device) / _SECTIONS, (-1, *(1,) * left.ndim))
+    for _ in range(_ROUNDS):
+        ratio = right / left
+        gamma = left * ratio**parts
+        below = gamma * inside + outside < _accept(inside + outside / gamma, k)
+        count = xp.sum(xp.astype(below, left.dtype), axis=0)
+        left, right = left * ratio ** (count / _SECTIONS), left * ratio ** ((count + 1.0) / _SECTIONS)
+    return xp.where((inside == 0) & (outside == 0), smallest, right)
