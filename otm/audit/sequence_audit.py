@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.candidate import Candidate, as_candidate, outcome_of, read_block
-from otm.audit.integration import Answers, IntegratedAudit, answers_of, check_tolerance
+from otm.audit.integration import Answers, IntegratedAudit, answers_of, check_tolerance, concluded
 from otm.audit.markdown import MOST_ENTRIES, number, numbers, table
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
@@ -36,7 +36,7 @@ class SequenceAudit(IntegratedAudit):
     """What a block verifier does on one pair of models, exactly; `str` gives the report in Markdown.
 
     Attributes:
-        name, tolerance, error, method, cells: as of `IntegratedAudit`.
+        name, tolerance, error, unproved, method, cells: as of `IntegratedAudit`.
         context: what the block continues.
         draft_tables, target_tables: the laws used, by what follows the context.
         law: π over γ + 1 tokens, the output followed by samples of the target, `(V,)*(γ+1)`.
@@ -83,7 +83,7 @@ class SequenceAudit(IntegratedAudit):
     def first_position(self) -> int | None:
         """The first position, from 1, at which the law of the tokens so far is not the target's; None if there is none."""
         for position, variation in enumerate(self.prefix_variations, start=1):
-            if variation - self.error > self.tolerance:
+            if variation - max(self.error, self.unproved) > self.tolerance:
                 return position
         return None
 
@@ -184,20 +184,26 @@ def sequence(
         described="these models",
     )
     counted = all(count is not None for _, (_, count), _ in answers.found)
-    return SequenceAudit(
-        name=function.name,
-        context=start,
-        draft_tables=draft_tables,
-        target_tables=target_tables,
-        law=_completed(answers, target_tables, gamma + 1),
-        target_law=_completions(target_tables, (), gamma + 1),
-        tokens_per_call=math.fsum(mass * len(output) for _, (output, _), mass in answers.found),
-        accepted=math.fsum(mass * count for _, (_, count), mass in answers.found) if counted else None,
-        tolerance=allowed,
-        error=answers.error,
-        method=answers.method,
-        cells=answers.cells,
-    )
+    law = _completed(answers, target_tables, gamma + 1)
+
+    def conclude(known: Answers) -> SequenceAudit:
+        return SequenceAudit(
+            name=function.name,
+            context=start,
+            draft_tables=draft_tables,
+            target_tables=target_tables,
+            law=law,
+            target_law=_completions(target_tables, (), gamma + 1),
+            tokens_per_call=math.fsum(mass * len(output) for _, (output, _), mass in known.found),
+            accepted=math.fsum(mass * count for _, (_, count), mass in known.found) if counted else None,
+            tolerance=allowed,
+            error=known.error,
+            unproved=known.unproved,
+            method=known.method,
+            cells=known.cells,
+        )
+
+    return concluded(answers, conclude)
 
 
 def _tables(model: LanguageModel, start: tuple[int, ...], depth: int, name: str) -> Tables:
