@@ -37,7 +37,7 @@ COMMANDS = "otm.commands"
 EXTRA = "analysis"
 """The extra whose packages the further commands need."""
 
-EXIT_STATUS = {"lossless": 0, "no difference found": 0, "not lossless": 1, "undecided": 2}
+EXIT_STATUS = {"lossless": 0, "no difference found": 0, "not lossless": 1, "undecided": 2, "no verdict": 2}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -165,7 +165,7 @@ def _audit(options: argparse.Namespace) -> Any:
         if options.callable is not None:
             raise InvalidParameter("A log is audited without a callable; got both. Drop one of them.")
         law = None if options.law is None else _laws(options, (1,))[0]
-        return audit.log(options.log, law=law, false_alarm=options.false_alarm)
+        return audit.log(options.log, law=law, detect=options.detect, false_alarm=options.false_alarm, missed=options.missed)
     if options.callable is None:
         raise InvalidParameter("An audit needs module:function, or --log FILE; got neither. See python -m otm audit --help.")
     candidate = _candidate(options)

@@ -98,9 +98,11 @@ def test_usage(arguments: list[str]) -> None:
 
 
 def test_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [json.dumps({"output": i % 2, "target": [0.5, 0.5]}) for i in range(100)]
+    lines = [json.dumps({"output": i % 2, "target": [(500 + i) / 1000, (500 - i) / 1000]}) for i in range(100)]
     (tmp_path / "fair.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    assert main(["audit", "--log", "fair.jsonl"]) == 0
+    assert main(["audit", "--log", "fair.jsonl"]) == 2
+    assert "no verdict" in capsys.readouterr().out
+    assert main(["audit", "--log", "fair.jsonl", "--detect", "0.7"]) == 0
     (tmp_path / "stuck.jsonl").write_text("\n".join(lines[:1] * 100), encoding="utf-8")
     assert main(["audit", "--log", "stuck.jsonl"]) == 1
     assert "not lossless" in capsys.readouterr().out

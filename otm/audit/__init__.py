@@ -19,7 +19,7 @@ from otm.audit.candidate import BatchCandidate, Candidate
 from otm.audit.evidence import samples_needed
 from otm.audit.exact_audit import exact, sampler
 from otm.audit.integration import rounding_tolerance
-from otm.audit.log_audit import log
+from otm.audit.log_audit import log, records_needed
 from otm.audit.sampled_audit import outputs, sampled
 from otm.audit.sequence_audit import sequence
 from otm.audit.shrinking import shrink, shrink_sequence
@@ -31,6 +31,7 @@ __all__ = [
     "exact_battery",
     "log",
     "outputs",
+    "records_needed",
     "rounding_tolerance",
     "sampled",
     "sampled_battery",

@@ -6,8 +6,9 @@ import abc
 import dataclasses
 from typing import Generic, Literal, TypeVar, get_args
 
-Verdict = Literal["not lossless", "undecided", "no difference found", "lossless"]
-"""Worst first. Audits by integration say "lossless", or "undecided" within their error; those of samples "no difference found"."""
+Verdict = Literal["not lossless", "undecided", "no verdict", "no difference found", "lossless"]
+"""Worst first. Audits by integration say "lossless", or "undecided" within their error; those of samples "no difference found", or
+"no verdict" where there are too few of them to find what was asked for."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -79,6 +79,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield audit.exact_battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "tolerance": 1e-9}
     yield audit.log, {"records": _records(), "name": "x", "law": otm.IID(1), "false_alarm": 1e-9}
     yield audit.outputs, {"outputs": [0, 1, 1], "target": Q, "draft": P, "name": "x", "false_alarm": 1e-9, "missed": 1e-3}
+    yield audit.records_needed, {"detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
     yield audit.rounding_tolerance, {"num_tokens": 3, "k": 2, "unit_roundoff": 1e-16}
     yield audit.sampled, {"candidate": otm.Maximal(), "problem": SINGLE, "rng": rng(), "detect": 0.5, "false_alarm": 0.1}
     yield audit.sampler, {"verifier": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}

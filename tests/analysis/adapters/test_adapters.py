@@ -369,7 +369,7 @@ class TestTransformersGenerate:
     def test_no_difference_in_the_first_tokens(self, pair: Pair) -> None:
         """Few samples: finds gross faults only (the long test finds total variation .15)."""
         torch.manual_seed(0)
-        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=30, num_tokens=3, top_k=3)
+        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=30, num_tokens=3, top_k=3, detect=1.0)
         assert audit.verdict == "no difference found"
         assert audit.cells == 28
 
@@ -391,8 +391,8 @@ class TestTransformersGenerate:
     @pytest.mark.long
     def test_no_difference_in_many_samples(self, pair: Pair) -> None:
         torch.manual_seed(3)
-        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=3000, num_tokens=3, top_k=3)
+        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=3000, num_tokens=3, top_k=3, detect=0.125)
         assert audit.verdict == "no difference found"
         assert audit.detect <= 0.15
         prompts = [pair.encode(text) for text in ("Return the largest", "The default is", "Raises an error if") * 20]
-        assert assisted.audit_texts(pair, prompts, num_tokens=64).verdict == "no difference found"
+        assert assisted.audit_texts(pair, prompts, num_tokens=64, detect=0.1).verdict == "no difference found"
