@@ -17,6 +17,7 @@ import scipy
 from numpy.typing import NDArray
 
 from otm.audit.candidate import NO_TOKEN, Candidate, as_candidate, outcome_of, read_token
+from otm.audit.coverage import Coverage, covering
 from otm.audit.integration import Answers, IntegratedAudit, answers_of, check_tolerance, concluded
 from otm.audit.markdown import number, numbers, table
 from otm.divergences import divergence_term
@@ -77,6 +78,16 @@ class ExactAudit(IntegratedAudit):
     def gap(self) -> float:
         """The optimum minus the acceptance by membership; negative only where the output law is not the target."""
         return self.optimum - self.membership
+
+    @property
+    def coverage(self) -> Coverage:
+        """One problem, one token."""
+        return covering(self.problem, by=self.means, untested=(*self.hidden, "later tokens of a block"))
+
+    def row(self) -> tuple[str, str, str]:
+        """Return the figures that a battery shows."""
+        remark = f"acceptance {number(self.membership)}, optimum {number(self.optimum)}"
+        return number(self.total_variation), number(self.kl), remark
 
     def figures(self) -> str:
         """Return the report without its heading."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from otm.audit.candidate import CandidateFailure, Failed
-from otm.audit.probing import Check, probe, require_function
+from otm.audit.probing import GRID, Check, probe, require_function
 from otm.audit.tracing import MOST_SLANTED, MOST_WORK, Function, Integral, integrate
 from otm.audit.verdicts import Audit, Verdict
 from otm.pmf import check_count, check_real
@@ -25,6 +25,7 @@ Method = Literal["kernel", "traced", "probed"]
 
 _LEAST_SLANTED = 32
 _LEAST_WORK = 2_000
+_MEANS: dict[Method, str] = {"kernel": "summing the kernel", "traced": "exact integration", "probed": "probing"}
 _HOW = {
     "kernel": "the verifier's own kernel, summed over every {drafts}",
     "traced": "run on tracing numbers over every {drafts}: exact integration over the uniforms, {cells} boxes",
@@ -56,6 +57,22 @@ class IntegratedAudit(Audit):
     def __repr__(self) -> str:
         figures = f"total_variation={self.total_variation:.6g}, method={self.method!r}"
         return f"{type(self).__name__}({self.name!r}, {self.verdict}, {figures})"
+
+    @property
+    def severity(self) -> float:
+        """The total variation."""
+        return self.total_variation
+
+    @property
+    def means(self) -> tuple[tuple[str, int], ...]:
+        """How the law was found, as a coverage counts it."""
+        return ((_MEANS[self.method], 1),)
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Where a fault may hide from the method."""
+        state = () if self.method == "kernel" else ("state kept between calls",)
+        return state if self.method != "probed" else (*state, f"cells of the uniforms narrower than 1/{GRID}")
 
     @property
     @abc.abstractmethod

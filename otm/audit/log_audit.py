@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.audit.coverage import Coverage
 from otm.audit.evidence import ConfidenceInterval, deviation, log_mean
 from otm.audit.markdown import table
 from otm.audit.records import LogRecord, read_log
@@ -105,6 +106,30 @@ class LogAudit(Audit):
     def contexts_needed(self) -> int:
         """How many distinct contexts hold a fault that touches a share `detect` of them, but for probability `missed`."""
         return _contexts_needed(self.detect, self.missed)
+
+    @property
+    def coverage(self) -> Coverage:
+        """The log, and what a log cannot show."""
+        least = (
+            f"fewer than {self.contexts_needed:,}" if self.contexts < self.contexts_needed else f"at least {self.contexts:,}"
+        )
+        return Coverage(
+            instances=(self.name,),
+            by=((f"a log of {self.records:,} records, {least} distinct contexts", 1),),
+            untested=(
+                "contexts that are not in it",
+                "deviations without a common direction in q/p, rank or the draft's favourite",
+            ),
+        )
+
+    @property
+    def severity(self) -> float:
+        """The lower bound on the mean total variation."""
+        return self.variation_above
+
+    def row(self) -> tuple[str, str, str]:
+        """Return the figures that a battery shows."""
+        return f"≥ {self.variation_above:.4g}", "", f"{self.records:,} records"
 
     def figures(self) -> str:
         """Return the report without its heading."""

@@ -115,16 +115,20 @@ def _points(weights: Sequence[float], num_uniforms: int) -> Iterator[tuple[int, 
         yield from zip(numbers.tolist(), rng.random((_REPEATED, num_uniforms)), strict=True)
 
 
+class OwnRandomness(InvalidParameter):
+    """A callable gave two answers to one question: it rolls dice of its own, or keeps state."""
+
+
 def require_function(functions: Sequence[Function], weights: Sequence[float], num_uniforms: int) -> None:
     """Ask twice at some random points.
 
     Raises:
-        InvalidParameter: if there were two answers to one question.
+        OwnRandomness: if there were two answers to one question.
     """
     asked = list(itertools.islice(_points(weights, num_uniforms), _REPEATED))
     answers = [[functions[number](point.copy()) for number, point in asked] for _ in range(2)]
     if answers[0] != answers[1]:
-        raise InvalidParameter(
+        raise OwnRandomness(
             "The callable must be a function of its arguments to be audited exactly; it returned two values for the same "
             "uniforms. Take its randomness from `uniforms`, or call otm.audit.sampled."
         )

@@ -20,6 +20,7 @@ from otm.audit.candidate import (
     read_batch,
     read_token,
 )
+from otm.audit.coverage import SAMPLES, Coverage, covering
 from otm.audit.evidence import (
     ConfidenceInterval,
     detectable,
@@ -64,6 +65,7 @@ class SampledAudit(Audit):
         name: of the candidate.
         samples: how many outputs were drawn.
         planned: how many would have been drawn had nothing been found before.
+        tested: what was tested, but for how.
         cells: number of cells the outputs were counted in.
         distance: T = ½ Σ |N/n − q| over the cells.
         threshold: what T exceeds with probability at most half of `false_alarm` for a lossless verifier.
@@ -79,6 +81,7 @@ class SampledAudit(Audit):
 
     samples: int
     planned: int
+    tested: Coverage
     cells: int
     distance: float
     threshold: float
@@ -114,6 +117,29 @@ class SampledAudit(Audit):
         """How many samples find `asked`, at these cells: what T needs grows with 1/ε²."""
         return math.ceil(self.planned * (self.detect / self.asked) ** 2)
 
+    @property
+    def coverage(self) -> Coverage:
+        """What was tested, by how many samples, and what so many do not show."""
+        pooled = self.cells < max(self.tested.vocabulary)
+        hidden = ("differences between tokens of similar q/p where sampled",) if pooled else ()
+        return dataclasses.replace(
+            self.tested,
+            by=((SAMPLES, 1),),
+            samples=self.planned,
+            detect=self.asked,
+            untested=(*self.tested.untested, *hidden),
+        )
+
+    @property
+    def severity(self) -> float:
+        """The lower end of the interval."""
+        return self.total_variation.low
+
+    def row(self) -> tuple[str, str, str]:
+        """Return the figures that a battery shows."""
+        power = f"found in {self.samples:,} samples" if self.found_by else f"≥ {self.detect:.3g} missed with ≤ {self.missed:g}"
+        return str(self.total_variation), "", power
+
     def figures(self) -> str:
         """Return the report without its heading."""
         evidence, distance = f"evidence e^{self.log_e_value:.4g}", f"distance {self.distance:.6g}"
@@ -134,6 +160,8 @@ class SampledAudit(Audit):
         if self.membership is not None and self.optimum is not None:
             rule = "" if self.rule is None else f"; by the rule {self.rule}"
             rows.append(("acceptance", f"by membership {self.membership}{rule} (95 %); the optimum is {number(self.optimum)}"))
+        elif self.rule is not None:
+            rows.append(("acceptance", f"of whole blocks {self.rule} (95 %)"))
         return table(("", ""), rows)
 
 
@@ -207,6 +235,7 @@ def sampled(
         name,
         tally,
         mass,
+        tested=covering(single, by=(), untested=("later tokens of a block",)),
         planned=planned,
         evidence=evidence,
         optimum=optimum,
@@ -271,6 +300,7 @@ def outputs(
         name,
         tally,
         pooled,
+        tested=Coverage(instances=(name,), vocabulary=(len(mass),), untested=("other contexts",)),
         planned=tally.samples,
         evidence=float(log_evidence(tally.counts, pooled)),
         optimum=None,
@@ -311,6 +341,7 @@ def _conclude(
     tally: _Tally,
     mass: NDArray[Any],
     *,
+    tested: Coverage,
     planned: int,
     evidence: float,
     optimum: float | None,
@@ -327,6 +358,7 @@ def _conclude(
         name=name,
         samples=n,
         planned=planned,
+        tested=tested,
         cells=len(mass),
         distance=distance(tally.counts, mass),
         threshold=distance_threshold(mass, n, false_alarm=errors[0] / 2),

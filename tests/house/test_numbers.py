@@ -139,7 +139,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.audit.shrinking.BUDGET": {
         "300": [
             "otm/audit/batteries.py: exact audits per law, and up to {}",
-            "otm/audit/batteries.py: with V ≤ 3, and up to {}",
+            "otm/audit/batteries.py: exact audits per block length, and up to {}",
         ],
     },
     "otm.audit.probing.GRID": {
