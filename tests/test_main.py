@@ -55,11 +55,11 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["audited_kernels:maximal", *PAIR], 0, "3/4"),
         (["audited_kernels:trusting"], 1, "### Minimal counterexample"),
         (["audited_kernels:slanted", *PAIR], 2, "undecided"),
-        (["audited_kernels:one_token", "--mode", "sequence", "--drafts", "1"], 0, "pairs of toy models"),
+        (["audited_kernels:one_token", "--drafts", "1"], 0, "1 draft, 2 tokens"),
         (["audited_kernels:trusting", "--mode", "sampled", *PAIR], 1, "evidence"),
-        (["audited_kernels:own_randomness", "--mode", "sampled", "--batched", "--detect", "0.1"], 0, "no difference found"),
+        (["audited_kernels:own_randomness", "--mode", "sampled", "--detect", "0.1"], 0, "no difference found"),
         (["otm:KSeq", *PAIR, "--drafts", "2"], 0, "`KSeq(gamma=None)`"),
-        (["otm:SpecHub", "--law", "greedy", "--drafts", "2"], 0, "standard instances"),
+        (["otm:SpecHub", "--law", "greedy", "--drafts", "2"], 0, "drafts by Greedy"),
         (["otm:Lenience", *PAIR], 1, "not lossless"),
     ],
 )
@@ -98,9 +98,11 @@ def test_usage(arguments: list[str]) -> None:
 
 
 def test_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [json.dumps({"output": i % 2, "target": [0.5, 0.5]}) for i in range(100)]
+    lines = [json.dumps({"output": i % 2, "target": [(500 + i) / 1000, (500 - i) / 1000]}) for i in range(100)]
     (tmp_path / "fair.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    assert main(["audit", "--log", "fair.jsonl"]) == 0
+    assert main(["audit", "--log", "fair.jsonl"]) == 2
+    assert "no verdict" in capsys.readouterr().out
+    assert main(["audit", "--log", "fair.jsonl", "--detect", "0.7"]) == 0
     (tmp_path / "stuck.jsonl").write_text("\n".join(lines[:1] * 100), encoding="utf-8")
     assert main(["audit", "--log", "stuck.jsonl"]) == 1
     assert "not lossless" in capsys.readouterr().out

@@ -166,9 +166,10 @@ def log_mean(*logarithms: float) -> float:
     >>> log_mean(0.0, 0.0)
     0.0
     """
-    if math.inf in logarithms:
-        return math.inf
-    return float(scipy.special.logsumexp(logarithms) - math.log(len(logarithms)))
+    largest = max(logarithms)
+    if math.isinf(largest):
+        return largest
+    return largest + math.log(math.fsum(math.exp(logarithm - largest) for logarithm in logarithms) / len(logarithms))
 
 
 def pool(draft: NDArray[np.float64], target: NDArray[np.float64], most: int) -> NDArray[np.int64]:

@@ -75,14 +75,24 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield otm.SelectThenReject, {"selection": None}
 
     yield audit.Candidate, {"verify": lambda draft, target, drafts, uniforms: (int(drafts[0]), True), "name": "x"}
+    yield audit.BlockKernel, {"verify": lambda draft, target, drafts, rng: drafts, "name": "x"}
+    yield audit.LogitCandidate, {"verify": lambda draft, target, drafts, uniforms, temperature: int(drafts[0]), "name": "x"}
+    yield (
+        audit.assert_lossless,
+        {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "seed": 1, "seconds": 9.0, "shrink_for": 0.0},
+    )
+    yield audit.battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "seed": 1, "seconds": 9.0, "shrink_for": 0.0}
     yield audit.exact, {"candidate": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
-    yield audit.exact_battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "tolerance": 1e-9}
+    yield audit.exact_battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "tolerance": 1e-9, "shrink_for": 0.0}
     yield audit.log, {"records": _records(), "name": "x", "law": otm.IID(1), "false_alarm": 1e-9}
     yield audit.outputs, {"outputs": [0, 1, 1], "target": Q, "draft": P, "name": "x", "false_alarm": 1e-9, "missed": 1e-3}
+    yield audit.records_needed, {"detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
     yield audit.rounding_tolerance, {"num_tokens": 3, "k": 2, "unit_roundoff": 1e-16}
     yield audit.sampled, {"candidate": otm.Maximal(), "problem": SINGLE, "rng": rng(), "detect": 0.5, "false_alarm": 0.1}
     yield audit.sampler, {"verifier": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
     yield audit.samples_needed, {"mass": np.asarray(Q), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
+    blocks = {"candidate": first_matches, "draft": MARKOV, "target": MARKOV, "num_drafts": 1, "context": (0,)}
+    yield audit.sampled_blocks, blocks | {"rng": rng(), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
     yield audit.sampled_battery, {"candidate": otm.Maximal(), "rng": rng(), "laws": [otm.IID(1)], "detect": 0.5, "missed": 0.1}
     asked = {"candidate": first_matches, "draft": MARKOV, "target": MARKOV}
     yield audit.sequence, asked | {"num_drafts": 1, "context": (0,), "tolerance": 1e-9}

@@ -139,12 +139,13 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.audit.shrinking.BUDGET": {
         "300": [
             "otm/audit/batteries.py: exact audits per law, and up to {}",
-            "otm/audit/batteries.py: with V ≤ 3, and up to {}",
+            "otm/audit/batteries.py: exact audits per block length, and up to {}",
         ],
     },
     "otm.audit.probing.GRID": {
         "64": [
-            "otm/audit/probing.py: every cell is at least 1/{} wide",
+            "otm/audit/probing.py: no cell is narrower than 1/{}.",
+            "otm/audit/probing.py: at least 1/{} apart",
             "otm/audit/probing.py: Cells at least 1/{} wide are found",
             "otm/audit/probing.py: narrower than 1/{} along an axis",
             "otm/audit/probing.py: about {} · 12 calls",
@@ -154,6 +155,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.audit.probing._PROBES": {
         "12": ["otm/audit/probing.py: · {} calls for each axis", "otm/audit/probing.py: 53 · {} per"]
     },
+    "otm.audit.probing.FALSE_ALARM": {"1e-9": ["otm/audit/integration.py: at most {}; 0 where it was no black box"]},
     "otm.audit.broken.one_token.CLAMP": {
         "1e-8": ["otm/audit/broken/one_token.py: residual at {}", "otm/audit/broken/entries.py: clamped at {}"],
     },

@@ -37,6 +37,8 @@ _PAIRS = 2
 _SAMPLES = 10_000
 _ORDERED = ((0.25, 0.25, 0.25, 0.25), (0.4, 0.3, 0.2, 0.1))
 _BLOCKS = 12_000
+_BLOCKS_DETECT = 1 / 16
+"""What so many blocks of up to 16 kinds find."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +169,9 @@ def sampled_of(mutant: Mutant, *, rng: np.random.Generator) -> SampledAudit:
         return sampled(mutant.candidate, mutant.sampled_on or mutant.instance, rng=rng)
     law = sequence_law(mutant.instance.target, (), mutant.instance.num_drafts + 1)
     blocks = np.asarray(_sample_blocks(mutant.candidate, mutant.instance, rng), dtype=np.int64)
-    return outputs(np.ravel_multi_index(tuple(blocks.T), law.shape), target=law.reshape(-1), name=mutant.name)
+    return outputs(
+        np.ravel_multi_index(tuple(blocks.T), law.shape), target=law.reshape(-1), name=mutant.name, detect=_BLOCKS_DETECT
+    )
 
 
 def _sample_blocks(candidate: Candidate, models: ToyModels, rng: np.random.Generator) -> list[tuple[int, ...]]:
