@@ -1,4 +1,4 @@
-"""The command line: ``otm audit module:function``, and the commands that an extra adds (``otm measure``, …).
+"""The command line: ``otm audit module:function``, ``otm plan FILE``, and the commands that an extra adds (``otm measure``, …).
 
 ``otm`` is what an installation has; ``python -m otm`` is the same. Further commands are entry points of the group `COMMANDS`,
 functions of the arguments that return an exit status; what they need is imported when one is called.
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from otm import audit
+from otm import audit, plan_command
 from otm.audit import BatchCandidate, Candidate
 from otm.drafts import LAWS, Law
 from otm.errors import InvalidParameter, OtmError
@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] in further:
         return _run_further(further[words[0]], words)
     options = _parser(sorted(further)).parse_args(words)
+    if options.command == "plan":
+        return _planned(options)
     try:
         result = _audit(options)
     except OtmError as error:
@@ -60,10 +62,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception:  # a crash must not leave with Python's own status 1, which says "not lossless"
         traceback.print_exc()
         return 2
-    return EXIT_STATUS[result.verdict] if _shown(str(result)) else 2
+    return EXIT_STATUS[result.verdict] if _shown(str(result), command="audit") else 2
 
 
-def _shown(text: str) -> bool:
+def _planned(options: argparse.Namespace) -> int:
+    """Answer `otm plan` and return its exit status."""
+    try:
+        return 0 if _shown(plan_command.run(options), command="plan") else 2
+    except OtmError as error:
+        print(f"otm plan: {error}", file=sys.stderr)
+        return 2
+
+
+def _shown(text: str, *, command: str) -> bool:
     """Print a report and return whether it arrived; a reader that has left, such as `head`, takes nothing from the verdict."""
     try:
         print(text, flush=True)
@@ -72,7 +83,7 @@ def _shown(text: str) -> bool:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            print(f"otm audit: the report cannot be written ({error.strerror}). Send it elsewhere.", file=sys.stderr)
+            print(f"otm {command}: the report cannot be written ({error.strerror}). Send it elsewhere.", file=sys.stderr)
             return False
     return True
 
@@ -136,6 +147,7 @@ def _parser(further: Sequence[str] = ()) -> argparse.ArgumentParser:
     audit.add_argument("--false-alarm", type=float, default=1e-9, help="sampled, log: probability (default: %(default)s)")
     audit.add_argument("--missed", type=float, default=1e-3, help="sampled: probability (default: %(default)s)")
     audit.add_argument("--seed", type=int, default=0, help="sampled: of the drafts and uniforms (default: %(default)s)")
+    plan_command.register(commands)
     for name in further:  # `main` has handed these over already; here they are only listed
         commands.add_parser(name, help="on language models")
     return parser

@@ -13,7 +13,16 @@ from otm.trees.interchange import (
     tree_to_json,
 )
 from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
-from otm.trees.planning import BudgetSplit, LengthChoice, LengthPlan, plan_lengths, split_budget
+from otm.trees.planning import (
+    BudgetPlan,
+    BudgetSplit,
+    LengthChoice,
+    LengthPlan,
+    Speedup,
+    plan_budget,
+    plan_lengths,
+    split_budget,
+)
 from otm.trees.positions import (
     PositionAcceptance,
 )
@@ -52,6 +61,7 @@ from otm.trees.vector import (
 
 __all__ = [
     "AcceptanceRecord",
+    "BudgetPlan",
     "BudgetSplit",
     "CostSurface",
     "ExploredBound",
@@ -61,6 +71,7 @@ __all__ = [
     "PathAcceptance",
     "PositionAcceptance",
     "Simulation",
+    "Speedup",
     "SurvivalBounds",
     "TokensEstimate",
     "TreeChoice",
@@ -84,6 +95,7 @@ __all__ = [
     "optimal_chain_length",
     "optimal_tree",
     "parse_acceptance",
+    "plan_budget",
     "plan_lengths",
     "rank_counts",
     "read_acceptance",

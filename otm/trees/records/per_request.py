@@ -43,6 +43,12 @@ def payload_tally(payload: dict[str, Any], *, name: str) -> Tally:
             f"The steps must add up to num_spec_steps, num_accepted_draft_tokens and num_draft_tokens, {steps}, {accepted} and "
             f"{drafted}; {name} lists {tally.steps:g}, {tally.accepted:g} and {tally.drafted:g}. Check the export."
         )
+    listed = [taken.count(j) for j in range(len(histogram))]
+    if listed != histogram:
+        raise InvalidParameter(
+            f"The steps must be those of acceptance_histogram; {name} counts {histogram[:8]} and lists {listed[:8]}. Check the "
+            "export."
+        )
     return tally
 
 

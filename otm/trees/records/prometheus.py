@@ -19,7 +19,7 @@ from otm.trees.records.record import AcceptanceRecord
 from otm.trees.records.tally import MAX_POSITIONS, Tally
 
 _SAMPLE = re.compile(
-    r"^\s*([a-z_]+):spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)(?:_total)?"
+    r"^[ \t]*([a-z_]+):spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)(?:_total)?"
     r"(?:\{([^}\n]*)\})?[ \t]+(\S+)",
     re.MULTILINE,
 )

@@ -121,8 +121,8 @@ class AcceptanceRecord:
         self._require_counts()
         if not self.measured:
             raise InvalidParameter(
-                f"A plan needs how often each position was accepted; this {self.form} holds means only. Record per-position rates "
-                "or a histogram of accepted drafts."
+                f"A plan needs how often each position was accepted; this {self.form} holds means only, {self.pooled_mean:.4g} "
+                "tokens a step. Record per-position rates or a histogram of accepted drafts."
             )
         total = np.zeros(self.measured)
         for part in self.parts:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidParameter
-from otm.pmf import any_array
+from otm.pmf import any_array, check_instance, check_real, plain_reals
 
 MAX_POSITIONS = 100_000
 """Longest chain of drafts that is believed."""
@@ -72,6 +72,7 @@ class Tally:
         >>> Tally.of_steps([0, 2, 1], [2, 2, 1], name="request 1").survivors.tolist()
         [2.0, 1.0]
         """
+        check_instance(name, str, name="name")
         a, d = _integers(accepted, "accepted drafts by step", name), _integers(drafted, "drafted tokens by step", name)
         if a.shape != d.shape or (a > d).any():
             raise InvalidParameter(
@@ -106,6 +107,7 @@ class Tally:
         >>> tally.survivors.tolist(), tally.mean
         ([8.0, 6.0], 2.4)
         """
+        check_instance(name, str, name="name")
         exactly = _integers(counts, "steps by accepted drafts", name)
         survivors, caps = _at_least(exactly), None
         steps, accepted = float(exactly.sum()), float(survivors.sum())
@@ -139,32 +141,35 @@ class Tally:
             drafted: drafted tokens in all steps, if known.
 
         Raises:
-            InvalidParameter: if the numbers are none, or rise by more than the rounding to three decimals that engines print.
+            InvalidDistribution: if the survivors are no array of real numbers.
+            InvalidParameter: if they are no counts, or rise by more than the rounding to three decimals that engines print.
 
         >>> Tally.of_survivors([8, 6], steps=10, name="all", accepted=17).unlocated
         3.0
         """
-        array = any_array(survivors)
-        values = array.astype(np.float64) if array.ndim == 1 and array.dtype.kind in "iuf" else np.array([np.nan])
-        if not (np.isfinite(values).all() and steps > 0 and np.isfinite(steps) and 0 < values.size <= MAX_POSITIONS):
+        check_instance(name, str, name="name")
+        number = check_real(steps, name="steps", low=0.0, open_low=True)
+        array = plain_reals(survivors, "survivors")
+        values = array.astype(np.float64) if array.ndim == 1 and array.dtype.kind in "iuf" else np.empty(0)
+        if not (np.isfinite(values).all() and np.isfinite(number) and 0 < values.size <= MAX_POSITIONS):
             raise InvalidParameter(
-                f"{name} must count steps that accepted at least 1, 2, … drafts, of a positive number of steps; got {steps!r} "
+                f"{name} must count the steps that accepted at least 1, 2, … drafts, (L,); got shape {array.shape} of {number:g} "
                 "steps. Record some verifications first."
             )
         level = np.minimum.accumulate(values)
-        slack = ROUNDING * steps
-        if values.min() < 0 or values[0] > steps * (1 + 1e-9) + slack or (values - level).max() > slack:
+        slack = ROUNDING * number
+        if values.min() < 0 or values[0] > number * (1 + 1e-9) + slack or (values - level).max() > slack:
             raise InvalidParameter(
                 f"Steps that accept at least i drafts must become fewer with i; {name} has rates "
-                f"{np.round(values / steps, 4).tolist()[:8]}. Are these per cent, or conditional acceptances?"
+                f"{np.round(values / number, 4).tolist()[:8]}. Are these per cent, or conditional acceptances?"
             )
-        level = np.minimum(level, steps)
-        total = float(level.sum()) if accepted is None else float(accepted)
+        level = np.minimum(level, number)
+        total = float(level.sum()) if accepted is None else check_real(accepted, name="accepted", low=0.0)
         if total < level.sum() - slack * level.size - 1e-9 * level.sum():
             raise InvalidParameter(
                 f"Accepted drafts are at least the sum by position; {name} has {total:g} and {level.sum():g}. Check the export."
             )
-        return Tally(name=name, steps=float(steps), accepted=total, drafted=drafted, survivors=level)
+        return Tally(name=name, steps=number, accepted=total, drafted=drafted, survivors=level)
 
 
 ROUNDING = 2e-3
