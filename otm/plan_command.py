@@ -197,11 +197,11 @@ def _drafts(count: float) -> str:
     return f"{count:.3g} draft{'' if count == 1 else 's'}"
 
 
-def _interval_words(plan: LengthPlan) -> str:
+def _interval_words(plan: LengthPlan, where: str = "in brackets") -> str:
     level = f"{100 * plan.confidence:g} %"
     return {
-        "request": f"in brackets {level} over requests, for all lengths at once",
-        "step": f"in brackets {level} if steps were independent: requests are not told apart, so too narrow where they differ",
+        "request": f"{where} {level} over requests, for all lengths at once",
+        "step": f"{where} {level} if steps were independent: requests are not told apart, so too narrow where they differ",
         "none": "no interval: the record has nothing independent to count",
     }[plan.estimate.clusters]
 
@@ -243,7 +243,7 @@ def _lengths_words(record: AcceptanceRecord) -> str:
 
 
 def _described(costs: CostSurface) -> str:
-    size = f"{len(costs.batches)} batch sizes, {len(costs.contexts)} context lengths, calls of {_range(costs.tokens)} tokens"
+    size = f"batches of {_range(costs.batches)}, contexts of {_range(costs.contexts)}, calls of {_range(costs.tokens)} tokens"
     if len(costs.batches) * len(costs.contexts) == 1:
         calls = f"{1e3 * float(costs.target[0, 0, 0]):.4g} ms a target call"
         size = f"{1e3 * float(costs.draft[0, 0]):.4g} ms a draft, {calls}"
@@ -339,7 +339,7 @@ def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Ite
     yield "or --costs with what was measured (a record of `latency`, say)."
     yield ""
     yield from _record(options, record)
-    yield from _paragraph("", _interval_words(plans[0]))
+    yield from _paragraph("", _interval_words(plans[0], "at least:"))
     yield ""
     yield "a draft costs, in target calls " + "".join(f"{ratio:7g}" for ratio in COST_RATIOS)
     yield "drafts a step                  " + "".join(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -152,3 +154,24 @@ def test_records_without_a_law_are_told_from_records_that_are_none(capsys: pytes
     file.write_text("something else", encoding="utf-8")
     assert main(["plan", str(file)]) == 2
     assert "Looked for:" in capsys.readouterr().err
+
+
+def test_the_page_on_records_shows_what_is_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are written as they stand there; commands and Python print what stands below and beside them."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "records.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    files = re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    for name, text in zip(("counters.txt", "detailed.jsonl", "surface.json"), files, strict=True):
+        Path(name).write_text(text, encoding="utf-8")
+    commands = re.findall(r"^\.venv/bin/python -m otm (plan .*)\n((?:(?!\.venv|```).*\n)+)", page, re.MULTILINE)
+    assert len(commands) == 6
+    for words, shown in commands:
+        assert main(shlex.split(words)) == 0
+        assert capsys.readouterr().out == shown, words
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(example, "records.md", "exec"), {})
+    printed = [float(number) for number in re.findall(r"\d+\.\d+", capsys.readouterr().out)]
+    promised = [float(number) for number in re.findall(r"\d\.\d{4}", example)]
+    assert printed == pytest.approx(promised) and len(promised) == 4
