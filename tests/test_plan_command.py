@@ -98,6 +98,19 @@ def test_a_record_of_requests(capsys: pytest.CaptureFixture[str], detailed: Path
     assert "60 drafts a call over 30 requests" in text and "counted on steps that the split had not seen" in text
 
 
+def test_what_cannot_be_corrected_is_said_with_its_bounds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "counters.txt"
+    file.write_text(COUNTERS.replace("3000", "2600"), encoding="utf-8")
+    text = answer(capsys, file, "--draft-ms", 2, "--target-ms", 20)
+    assert (
+        "draft lengths differ and are not recorded: undrafted reads as rejected and cannot be corrected here; 2.75 to" in text
+    )
+    assert "2.6 drafts a step" in text
+    file.write_text('{"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}', encoding="utf-8")
+    text = answer(capsys, file, "--draft-ms", 2, "--target-ms", 20)
+    assert "if they differ, undrafted reads as rejected, which a histogram cannot correct" in text
+
+
 def test_batch_sizes_and_settings(capsys: pytest.CaptureFixture[str], counters: Path, tmp_path: Path) -> None:
     points = {(b, 0, n): max(1.0, b * n / 24) for b in (1, 8, 32) for n in range(1, 5)}
     costs = tmp_path / "costs.json"

@@ -58,16 +58,49 @@ class Document:
                     raise InvalidParameter("A line must be nested less deeply than Python reads JSON. Flatten it.") from error
         return tuple(found)
 
+    @functools.cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The names in the first line, if it is a header of CSV; at most the names of its first 64 Ki characters."""
+        first = self.text.lstrip()[: 2**16].partition("\n")[0]
+        return tuple(name.strip().strip('"').strip() for name in first.split(","))
+
+    @functools.cached_property
+    def _index(self) -> tuple[tuple[dict[str, Any], int], ...]:
+        """Every JSON object in order, an outer one before what is in it, with the number of the first that is not in it."""
+        found: list[dict[str, Any]] = []
+        ends: list[int] = []
+
+        def visit(value: Any, depth: int) -> None:
+            if isinstance(value, dict):
+                place = len(found)
+                found.append(value)
+                ends.append(0)
+                inner = list(value.values())
+            elif isinstance(value, list) and value and not isinstance(value[0], int | float | str):
+                place, inner = -1, value  # a list of numbers holds no object, and may be long
+            else:
+                return
+            if depth < MAX_DEPTH:
+                for one in inner:
+                    if isinstance(one, dict | list):
+                        visit(one, depth + 1)
+            if place >= 0:
+                ends[place] = len(found)
+
+        for value in self.values:
+            visit(value, 0)
+        return tuple(zip(found, ends, strict=True))
+
     def objects(self, *keys: str) -> Iterator[dict[str, Any]]:
         """Yield every JSON object, at any depth, that has all the keys, in order; what is inside one is not searched again."""
-        pending: list[tuple[Any, int]] = [(value, 0) for value in reversed(self.values)]
-        while pending:
-            value, depth = pending.pop()
-            if isinstance(value, dict) and all(key in value for key in keys):
+        i = 0
+        while i < len(self._index):
+            value, end = self._index[i]
+            if all(key in value for key in keys):
                 yield value
-            elif depth < MAX_DEPTH and isinstance(value, dict | list):
-                inner = list(value.values()) if isinstance(value, dict) else value
-                pending.extend((one, depth + 1) for one in reversed(inner))
+                i = end
+            else:
+                i += 1
 
 
 @dataclasses.dataclass(frozen=True)

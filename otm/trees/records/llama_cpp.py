@@ -6,6 +6,8 @@
 * "statistics draft-mtp: #calls(b,g,a) = 1 10 10, … #gen tokens = 20, #acc tokens = 14, #mean acc len = 2.40, #acc rate/pos =
   (0.800, 0.600)": running totals of each drafter, the last one counts; a smaller number of calls is a new start.
 
+Without trace level there are the first halves of the first two only: each request's mean.
+
 A rate is steps that accepted at least i drafts over steps, a mean counts the target's token. The list has as many entries as
 the draft *model* drafts at most; n-gram drafters go beyond, so that their lists are cut short and 1 + Σ rates is less than the
 mean. Where a line has no number of steps, it is the whole number that mean, accepted tokens and rates agree on.
@@ -36,7 +38,10 @@ _TOTALS = re.compile(r"statistics +([\w-]+): #calls\(b,g,a\) = *\d+ +\d+ +(\d+),
 def _read(document: Document) -> AcceptanceRecord:
     lines = [line for line in document.text.splitlines() if " = (" in line or "draft acceptance = " in line]
     requests = _requests(lines)
-    if requests:
+    if not requests and not any(_RATES.search(line) for line in lines):
+        unit, parts = REQUEST, _means(lines)
+        notes = ["Means only: per-position rates are printed at trace level, -lv 4."]
+    elif requests:
         unit, parts = REQUEST, requests
         notes = ["Rates have three decimals; a request's steps follow from them and its mean."]
     else:
@@ -68,6 +73,14 @@ def _requests(lines: list[str]) -> list[Tally]:
             else:
                 found.append(_request(rates, told, name))
     return found
+
+
+def _means(lines: list[str]) -> list[Tally]:
+    """Return each request's mean, to the two decimals that are printed."""
+    means = [number(match.group(3), "mean len") for line in lines if (match := _SUMS.search(line))]
+    return [
+        Tally(name=f"request {i}", steps=1.0, accepted=max(0.0, mean - 1.0), counted=False) for i, mean in enumerate(means, 1)
+    ]
 
 
 def _request(rates: list[float], told: tuple[str, str, str], name: str) -> Tally:
@@ -129,7 +142,7 @@ def _numbers(text: str) -> list[float]:
 
 FORM = Form(
     name="llama.cpp log",
-    marks='lines with "acceptance rate per position = (", "acc per pos = (" or "#acc rate/pos = ("',
-    recognises=lambda document: _RATES.search(document.text) is not None,
+    marks='lines with "acceptance rate per position = (", "acc per pos = (" or "#acc rate/pos = (", or with "draft acceptance ="',
+    recognises=lambda document: (_RATES.search(document.text) or _SUMS.search(document.text)) is not None,
     read=_read,
 )

@@ -11,10 +11,10 @@ import re
 from otm.trees.positions import PositionAcceptance
 from otm.trees.records.document import Document, Form
 from otm.trees.records.record import AcceptanceRecord
+from otm.trees.records.speculators import MARKS
 from otm.trees.records.tally import Tally
 
-_HEADER = re.compile(r'^(?:[^\n{]*,)?"?(?:position|[\w ]*pos(?:ition)?_?0)"?\s*(?:,|\r?\n)', re.IGNORECASE)
-_COUNTED = re.compile(r"^[^\n]*\bnum_drafts\b[^\n]*\bacceptance_at_pos_0\b")
+_COLUMN = re.compile(r"position|(?:\w*_)?pos(?:ition)?_?0", re.IGNORECASE)
 
 
 def _read(document: Document) -> AcceptanceRecord:
@@ -33,8 +33,7 @@ def _read(document: Document) -> AcceptanceRecord:
 
 
 def _recognises(document: Document) -> bool:
-    text = document.text.lstrip()
-    return _HEADER.search(text) is not None and _COUNTED.search(text) is None
+    return any(_COLUMN.fullmatch(name) for name in document.columns) and not set(document.columns) >= MARKS
 
 
 FORM = Form(

@@ -118,12 +118,13 @@ class AcceptanceRecord:
         Raises:
             InvalidParameter: if the record holds means only, or several parts have rates without counts.
         """
-        self._require_counts()
         if not self.measured:
+            mean = self.pooled_mean if self.counted else math.fsum(part.mean for part in self.parts) / len(self.parts)
             raise InvalidParameter(
-                f"A plan needs how often each position was accepted; this {self.form} holds means only, {self.pooled_mean:.4g} "
+                f"A plan needs how often each position was accepted; this {self.form} holds means only, {mean:.4g} "
                 "tokens a step. Record per-position rates or a histogram of accepted drafts."
             )
+        self._require_counts()
         total = np.zeros(self.measured)
         for part in self.parts:
             if part.survivors is not None:

@@ -20,19 +20,24 @@ from otm.trees.records.record import REQUEST, AcceptanceRecord
 from otm.trees.records.tally import Tally
 
 _HISTOGRAMS = ("spec_correct_drafts_histogram", "spec_accept_histogram")
+_PROPOSED = ("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
 _ACCEPTED = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
 
 
 def _requests(document: Document) -> list[dict[str, Any]]:
-    return list(document.objects("spec_verify_ct"))
+    """Return what is told of each request; a response that repeats it beside its meta_info counts once."""
+    inside = [found["meta_info"] for found in document.objects("meta_info") if isinstance(found["meta_info"], dict)]
+    return [meta for meta in inside if "spec_verify_ct" in meta] or list(document.objects("spec_verify_ct"))
 
 
 def _read(document: Document) -> AcceptanceRecord:
     found = _requests(document)
     parts = tuple(_tally(meta, f"request {i}") for i, meta in enumerate(found, start=1))
-    notes = []
+    notes, length = [], _configured(found)
     if not any(part.offered is not None for part in parts):
         notes.append("spec_proposed_drafts is what was configured: whether steps drafted fewer is not recorded.")
+        if length is not None:
+            notes.append(f"Configured: {length} drafts a step, taken as a chain.")
     if any(part.survivors is None for part in parts):
         notes.append("Some requests have no histogram: means only. completion tokens include that of the prefill.")
     return AcceptanceRecord(
@@ -40,8 +45,21 @@ def _read(document: Document) -> AcceptanceRecord:
         unit=REQUEST,
         parts=parts,
         convention="spec_accept_length counts the root; the histogram does not",
+        length=length,
         notes=tuple(notes),
     )
+
+
+def _configured(found: list[dict[str, Any]]) -> int | None:
+    """Return the drafts per step that were configured, None if they are not told, or differ between requests."""
+    lengths = set()
+    for meta in found:
+        proposed = next((meta[key] for key in _PROPOSED if meta.get(key)), None)
+        steps = count(meta["spec_verify_ct"], "spec_verify_ct")
+        if proposed is not None and steps:
+            lengths.add(count(proposed, "spec_proposed_drafts") / steps)
+    (only,) = lengths if len(lengths) == 1 else (0.5,)
+    return int(only) if only == int(only) else None
 
 
 def _tally(meta: dict[str, Any], name: str) -> Tally:

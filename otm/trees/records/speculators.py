@@ -17,7 +17,9 @@ from otm.trees.records.document import Document, Form, count, number
 from otm.trees.records.record import AcceptanceRecord
 from otm.trees.records.tally import Tally
 
-_HEADER = re.compile(r"^[^\n]*\bnum_drafts\b[^\n]*\bacceptance_at_pos_0\b")
+MARKS = frozenset(("num_drafts", "acceptance_at_pos_0"))
+"""Columns that this form has, and no other CSV."""
+
 _COLUMN = re.compile(r"acceptance_at_pos_(\d{1,6})")
 
 
@@ -56,6 +58,6 @@ def _tally(row: dict[str, str], length: int, name: str) -> Tally:
 FORM = Form(
     name="speculators acceptance.csv",
     marks='CSV with columns "num_drafts" and "acceptance_at_pos_0"',
-    recognises=lambda document: _HEADER.search(document.text.lstrip()) is not None,
+    recognises=lambda document: set(document.columns) >= MARKS,
     read=_read,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import otm
 from otm.trees.records import estimate_tokens, parse_acceptance, survival_bounds
 
 
@@ -97,3 +98,14 @@ def test_interleaved_slots_keep_their_own_sums() -> None:
     bare = parse_acceptance("acc per pos = (0.800, 0.600)")
     assert bare.steps is None
     assert bare.survival.survival.tolist() == [0.8, 0.6]
+
+
+def test_without_trace_level_there_are_means() -> None:
+    text = "".join(
+        f"slot print_timing: id  0 | task {i} | draft acceptance = 0.5 ({a} accepted / 20 generated), mean len = {mean}\n"
+        for i, (a, mean) in enumerate([(14, "2.40"), (0, " 1.00")])
+    )
+    record = parse_acceptance(text)
+    assert (record.requests, record.measured, record.request_mean) == (2, 0, pytest.approx(1.7))
+    with pytest.raises(otm.errors.InvalidParameter, match=r"means only, 1\.7 tokens"):
+        _ = record.survival

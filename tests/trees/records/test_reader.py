@@ -221,6 +221,15 @@ def test_conventions_are_converted() -> None:
     assert parse_acceptance('{"spec_verify_ct": 10, "spec_accept_length": 2.4}').pooled_mean == pytest.approx(2.4)
 
 
+def test_sglang_says_what_was_configured_and_counts_a_response_once() -> None:
+    meta = META | {"spec_accept_histogram": [1, 1, 3], "spec_proposed_drafts": 15}
+    twice = {"choices": [{"meta_info": meta}], "usage": {"spec_tokens_details": meta}}
+    record = parse_acceptance(lines(twice, twice))
+    assert (record.requests, record.steps, record.length, record.censoring) == (2, 10, 3, "unknown")
+    assert parse_acceptance(lines({"meta_info": meta}, {"meta_info": meta | {"spec_proposed_drafts": 10}})).length is None
+    assert parse_acceptance(lines({"meta_info": meta | {"spec_proposed_drafts": 12}})).length is None
+
+
 def test_draft_lengths_that_differ_are_seen() -> None:
     counters = COUNTERS.replace('num_draft_tokens_total{engine="0",model_name="m"} 20.0', "num_draft_tokens_total{} 17.0")
     assert parse_acceptance(counters).censoring == "hidden"
