@@ -83,7 +83,7 @@ def vllm_lengths(record: AcceptanceRecord, costs: CostSurface, *, context: int, 
         InvalidParameter: as `plan_lengths`; if batch size 1 or `max_batch` is not within the measured ones.
 
     Cost: that of planning every batch size. Reference: vLLM,
-    docs/features/speculative_decoding/dynamic_speculative_decoding.md.
+    docs/features/speculative_decoding/dynamic_speculative_decoding.md at 015a47e1.
 
     >>> from otm.trees.records import parse_acceptance
     >>> record = parse_acceptance('{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}')
@@ -121,7 +121,7 @@ def vllm_simulation(acceptance: PositionAcceptance) -> dict[str, Any]:
     Returns:
         Entries for `--speculative-config`; the rates are the survival itself, so the law is kept.
 
-    Cost: O(L). Reference: vLLM, vllm/config/speculative.py at f19b16d9 (`synthetic_acceptance_rates`: unconditional,
+    Cost: O(L). Reference: vLLM, vllm/config/speculative.py at 002e77c1 (`synthetic_acceptance_rates`: unconditional,
     non-increasing).
 
     >>> vllm_simulation(PositionAcceptance([0.8, 0.6]))["synthetic_acceptance_rates"]
@@ -142,7 +142,7 @@ def sglang_simulation(acceptance: PositionAcceptance) -> Simulation:
     Returns:
         Simulation.
 
-    Cost: O(L). Reference: SGLang, python/sglang/srt/speculative/spec_utils.py at 2dd501d1 (`generate_simulated_accept_index`).
+    Cost: O(L). Reference: SGLang, python/sglang/srt/speculative/spec_utils.py at 00731f0b (`sample_simulated_acc_len`).
 
     >>> simulation = sglang_simulation(PositionAcceptance([0.75, 0.5]))
     >>> simulation.single["SGLANG_SIMULATE_ACC_LEN"], simulation.distance, [run.weight for run in simulation.runs]
@@ -167,7 +167,7 @@ def tensorrt_llm_simulation(acceptance: PositionAcceptance) -> Simulation:
     Returns:
         Simulation.
 
-    Cost: O(L). Reference: TensorRT-LLM, tensorrt_llm/_torch/speculative/interface.py at b35ac1b6
+    Cost: O(L). Reference: TensorRT-LLM, tensorrt_llm/_torch/speculative/interface.py at 00b6d5a2
     (`_apply_force_accepted_tokens`).
 
     >>> simulation = tensorrt_llm_simulation(PositionAcceptance([0.75, 0.5]))

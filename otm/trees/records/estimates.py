@@ -7,9 +7,9 @@ accepted at least i drafts over *all* steps fall short of Pr(at least i would be
     S_i = Π_{j≤i} A_j/N_j            (Kaplan & Meier 1958),
 
 is right if drafting was *independent*: given that i − 1 drafts were accepted, whether an i-th is drafted tells nothing about
-whether it would be accepted. A cutoff on the drafter's confidence breaks that, and S is then too large. Where only the marginal
-counts C_i of steps that were to draft at least i are known, S_i = A_i/C_i needs offers independent of acceptance altogether.
-Without any assumption
+whether it would be accepted. A cutoff on the drafter's confidence breaks that, and so do requests of which the easy ones draft
+longer: S is then too large. Where only the marginal counts C_i of steps that were to draft at least i are known, S_i = A_i/C_i
+needs offers independent of acceptance altogether. Without any assumption
 
     A_i/n  ≤  S_i  ≤  1 − (steps seen to reject within i drafts)/n,
 
@@ -18,8 +18,7 @@ both attained: by what was never drafted being rejected throughout, and accepted
 **Intervals.** Steps of one request resemble each other, requests do not know of each other. Estimates are functions of sums
 over requests; deleting one request at a time gives the jackknife's standard error, and t with (requests − 1) degrees of freedom
 the interval [Efron & Stein 1981; Cameron & Miller 2015, section VI]. Where requests are not told apart, steps take their place,
-and the
-interval says so: it is too narrow where requests differ.
+and the interval says so: it is too narrow where requests differ.
 """
 
 from __future__ import annotations

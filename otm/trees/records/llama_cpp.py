@@ -8,12 +8,13 @@
 
 Without trace level there are the first halves of the first two only: each request's mean.
 
-A rate is steps that accepted at least i drafts over steps, a mean counts the target's token. The list has as many entries as
-the draft *model* drafts at most; n-gram drafters go beyond, so that their lists are cut short and 1 + Σ rates is less than the
-mean. Where a line has no number of steps, it is the whole number that mean, accepted tokens and rates agree on.
+A rate is steps that accepted at least i drafts over steps, a mean counts the target's token. In many versions the list has as
+many entries as the draft *model* drafts at most; n-gram drafters go beyond, so that their lists are cut short and 1 + Σ rates
+is less than the mean. Where a line has no number of steps, it is the whole number that mean, accepted tokens and rates agree
+on.
 
-Source of the form: github.com/ggml-org/llama.cpp, tools/server/server-context.cpp at fb402660 (`print_timings`) and
-common/speculative.cpp at 6c8a0457 (`common_speculative_print_stats`).
+Source of the form: github.com/ggml-org/llama.cpp, tools/server/server-context.cpp and common/speculative.cpp at 001d906a
+(`print_timings`, `common_speculative_print_stats`); the other spellings are of earlier and later versions.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def _numbers(text: str) -> list[float]:
 
 FORM = Form(
     name="llama.cpp log",
-    marks='lines with "acceptance rate per position = (", "acc per pos = (" or "#acc rate/pos = (", or with "draft acceptance ="',
+    marks='lines with "draft acceptance =", "acceptance rate per position = (", "acc per pos = (" or "#acc rate/pos = ("',
     recognises=lambda document: (_RATES.search(document.text) or _SUMS.search(document.text)) is not None,
     read=_read,
 )

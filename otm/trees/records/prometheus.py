@@ -6,7 +6,7 @@
 fewer.
 
 Source of the form: github.com/vllm-project/vllm, vllm/v1/spec_decode/metrics.py at 016a8587; github.com/ggml-org/llama.cpp,
-tools/server/server-task.cpp (its per-position series has one entry per position that was ever accepted).
+tools/server/server-task.cpp, which writes a series for each position.
 """
 
 from __future__ import annotations

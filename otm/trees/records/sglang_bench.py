@@ -2,7 +2,7 @@
 
 The server's average since it started, over all of its steps: a mean, no law, no number of steps.
 
-Source of the form: github.com/sgl-project/sglang, python/sglang/bench_serving.py at 50a61368.
+Source of the form: github.com/sgl-project/sglang, python/sglang/bench_serving.py at 0033168f.
 """
 
 from __future__ import annotations

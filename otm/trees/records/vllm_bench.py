@@ -5,7 +5,7 @@ bonus token, `…_per_position_acceptance_rates`: accepted at a position over dr
 file write these in per cent as well. Which it is follows from the counts: the rates add up to accepted tokens over drafts, or
 to a hundred times that; neither is an error.
 
-Source of the form: github.com/vllm-project/vllm, vllm/benchmarks/serve.py at def9ce85.
+Source of the form: github.com/vllm-project/vllm, vllm/benchmarks/serve.py at 009e6d4a.
 """
 
 from __future__ import annotations

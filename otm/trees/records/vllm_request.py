@@ -4,7 +4,9 @@ Responses as JSON, JSON lines or server-sent events. `acceptance_histogram` coun
 bonus token; `mean_acceptance_length` counts it. With `--per-request-spec-decode-metrics detailed`, `per_step_accepted` and
 `per_step_drafted` list every step. The object is null for several sequences of one request, which are left out.
 
-Source of the form: github.com/vllm-project/vllm, docs/features/speculative_decoding/acceptance_metrics.md at cd199986.
+Source of the form: github.com/vllm-project/vllm, docs/features/speculative_decoding/acceptance_metrics.md, pull request 48915;
+at cd199986, an earlier draft, the object is that of a choice, `speculative_decoding_stats`, and its histogram sparse: read as
+well.
 """
 
 from __future__ import annotations
