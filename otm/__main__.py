@@ -1,4 +1,4 @@
-"""The command line: ``otm audit module:function``, and the commands that an extra adds (``otm measure``, …).
+"""The command line: ``otm audit module:function``, ``otm plan FILE``, and the commands that an extra adds (``otm measure``, …).
 
 ``otm`` is what an installation has; ``python -m otm`` is the same. Further commands are entry points of the group `COMMANDS`,
 functions of the arguments that return an exit status; what they need is imported when one is called.
@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from otm import audit
+from otm import audit, plan_command
 from otm.audit import BatchCandidate, BlockKernel, Candidate, LogitCandidate, exports, instances
 from otm.audit.batteries import BatteryAudit, with_counterexample
 from otm.audit.kinds import Fitting, fitting
@@ -62,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] in further:
         return _run_further(further[words[0]], words)
     options = _parser(sorted(further)).parse_args(words)
+    if options.command == "plan":
+        return _planned(options)
     try:
         return _audited(options)
     except OtmError as error:
@@ -133,7 +135,16 @@ def _written(path: str | None, text: Callable[[], str]) -> bool:
     return True
 
 
-def _shown(text: str) -> bool:
+def _planned(options: argparse.Namespace) -> int:
+    """Answer `otm plan` and return its exit status."""
+    try:
+        return 0 if _shown(plan_command.run(options), command="plan") else 2
+    except OtmError as error:
+        print(f"otm plan: {error}", file=sys.stderr)
+        return 2
+
+
+def _shown(text: str, *, command: str = "audit") -> bool:
     """Print a report and return whether it arrived; a reader that has left, such as `head`, takes nothing from the verdict."""
     try:
         print(text, flush=True)
@@ -142,7 +153,7 @@ def _shown(text: str) -> bool:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            print(f"otm audit: the report cannot be written ({error.strerror}). Send it elsewhere.", file=sys.stderr)
+            print(f"otm {command}: the report cannot be written ({error.strerror}). Send it elsewhere.", file=sys.stderr)
             return False
     return True
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import tempfile
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,6 +168,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     vector = [0.5, 0.25]
     yield trees.TreeShape, {"parents": [0, 0, 1]}
     yield trees.PositionAcceptance, {"survival": [0.5, 0.25]}
+    yield from _planning()
     yield trees.acceptance_from_sequoia, {"values": [0.0, 0.5, 0.25, 0.25]}
     yield trees.acceptance_from_sequoia_static, {"values": [0.0, 0.5, 0.25]}
     yield trees.acceptance_to_sequoia, {"acceptance": vector}
@@ -201,6 +204,50 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     distinct = PROBLEM.with_law(otm.WithoutReplacement(2))
     yield verifiers.rao_blackwell_acceptance, {"problem": distinct, "samples": 9, "rng": rng(), "confidence": 0.9}
     yield verifiers.selection_with_law, {"problem": PROBLEM, "law": P}
+
+
+def _planning() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
+    """Yield what reads records of acceptance and plans with them."""
+    steps = [trees.records.Tally.of_steps([0, 1, 2], [2, 1, 2], name=name) for name in "ab"]
+    record = trees.AcceptanceRecord(form="", unit="request", parts=tuple(steps), convention="")
+    costs = trees.CostSurface.of_points({(1, 0): 0.002}, {(1, 0, n): 0.020 for n in (1, 3)}, source="")
+    chain = trees.PositionAcceptance([0.5, 0.25])
+    for verb in (trees.estimate_tokens, trees.kaplan_meier, trees.survival_bounds):
+        yield verb, {"record": record}
+    yield trees.request_mean_interval, {"record": record, "confidence": 0.9}
+    yield trees.parse_acceptance, {"text": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}'}
+    for reader in (trees.read_acceptance, trees.read_costs):
+        yield _on_a_file(reader), {"path": None}
+    planned = {"record": record, "costs": costs}
+    yield trees.plan_lengths, planned | {"batches": [1], "contexts": [0], "extend": 2, "confidence": 0.9}
+    yield trees.plan_budget, {"record": record, "budget": 3}
+    yield trees.split_budget, {"survival": [[0.5, 0.25]], "budget": 1}
+    yield trees.vllm_lengths, planned | {"context": 0, "max_batch": 1}
+    for writer in (trees.vllm_simulation, trees.sglang_simulation, trees.tensorrt_llm_simulation):
+        yield writer, {"acceptance": chain}
+    yield chain.extended, {"length": 3}
+    yield trees.CostSurface.flat, {"draft": 0.002, "target": 0.020}
+    yield trees.records.Tally.of_steps, {"accepted": [0, 1], "drafted": [1, 1], "name": ""}
+    yield trees.records.Tally.of_histogram, {"counts": [2, 1], "name": "", "offered": [0, 3]}
+    yield trees.records.Tally.of_survivors, {"survivors": [2, 1], "steps": 3, "name": "", "accepted": 3}
+
+
+def _on_a_file(reader: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a reader that is given a good file where it is given no path."""
+    good = {
+        "read_acceptance": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}',
+        "read_costs": trees.CostSurface.flat(draft=0.002, target=0.020).to_json(),
+    }
+
+    def read(path: Any) -> Any:
+        if path is not None:
+            return reader(path)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "file"
+            file.write_text(good[reader.__name__], encoding="utf-8")
+            return reader(file)
+
+    return _named(reader, read)
 
 
 def _records() -> list[Any]:

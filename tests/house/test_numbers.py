@@ -114,8 +114,10 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.trees.interchange.MAX_MASK": {"20,000": ["otm/trees/interchange.py: beyond {} vertices"]},
     "otm.trees.interchange._SEQUOIA_TOLERANCE": {"1e-4": ["otm/trees/interchange.py: does not sum to 1 within {}"]},
     "otm.trees.positions.MAX_TEXT": {
-        "64 Mi": ["otm/trees/positions.py: beyond {} characters.", "otm/trees/positions.py: beyond {} characters or"],
+        "64 Mi": ["otm/trees/positions.py: beyond {} characters or"],
     },
+    "otm.trees.records.document.MAX_TEXT": {"256 Mi": ["otm/trees/records/reader.py: beyond {} characters."]},
+    "otm.trees.settings.NEVER": {"1e-9": ['otm/trees/settings.py: "none accepted" is {}.']},
     "otm.trees.positions.MAX_CELLS": {"ten million": ["otm/trees/positions.py: characters or {} cells"]},
     "otm.sequence.enumeration.MAX_LAW": {"2²⁴": ["otm/sequence/enumeration.py: beyond {} sequences"]},
     "otm.sequence.models.MAX_TABLE_ENTRIES": {
