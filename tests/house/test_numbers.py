@@ -165,6 +165,7 @@ SAID: dict[str, dict[str, list[str]]] = {
         "10,000": [
             "otm/audit/broken/usual_tests.py: more often in {} samples",
             "otm/audit/broken/usual_tests.py: level 0.01 with {} samples",
+            "otm/audit/broken/usual_tests.py: total variation of {} samples",
             "docs/audit.md: more often in {} samples",
             "docs/audit.md: level .01, {} samples",
         ],
