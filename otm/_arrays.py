@@ -27,6 +27,8 @@ CHUNK_ON_DEVICE = 1 << 24  # a device needs enough work per call: a dozen tempor
 
 BLOCK = 256  # about √V at the vocabularies of language models
 
+_WORTH_A_THREAD = 1 << 16  # elements
+
 _LONG_ROW = 256  # from here on a loop over rows costs nothing beside the rows
 
 quiet: Callable[[], contextlib.AbstractContextManager[object]] = lambda: np.errstate(  # noqa: E731
@@ -241,6 +243,8 @@ def _by_rows(function: Callable[..., Array], arrays: Sequence[Array], threads: i
     leading, width = tuple(arrays[0].shape[:-1]), int(arrays[0].shape[-1])
     rows = int(np.prod(leading, dtype=np.int64)) if leading else 1
     step = max(1, (CHUNK_ELEMENTS if is_on_host(arrays[0]) else CHUNK_ON_DEVICE) // width)
+    if threads > 1 and rows * width >= _WORTH_A_THREAD:
+        step = min(step, -(-rows // threads))
     if not leading or (rows <= step and threads == 1):
         return function(*map(unit_rows, arrays))
     flat = [xp.reshape(array, (rows, width)) for array in arrays]

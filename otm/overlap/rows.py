@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import array_api_compat
 import numpy as np
 
-from otm._arrays import Array, by_rows, namespace
+from otm._arrays import Array, by_rows, is_on_host, namespace
 from otm._numba import compiled
 from otm.overlap import arrays
 from otm.overlap.curve import OverlapCurve
@@ -35,14 +36,14 @@ def on_rows(
 
     Waits for a device once: to learn whether a row was left out.
     """
-    width, shape = int(draft.shape[-1]), tuple(draft.shape[:-1])
-    if width < SHORTEST_BINNED:
+    xp, width, shape = namespace(draft, target), int(draft.shape[-1]), tuple(draft.shape[:-1])
+    known = isinstance(draft, np.ndarray) or array_api_compat.is_torch_array(draft)
+    if width < SHORTEST_BINNED or not known:
         return by_rows(lambda p, q: by_sort(OverlapCurve.of(p, q)), draft, target)
-    xp = namespace(draft, target)
+    bins = (compiled("otm.overlap.bins") if is_on_host(draft) else None) or arrays
 
     def chunk(p: Array, q: Array) -> Array:
-        bins = compiled("otm.overlap.bins") if isinstance(p, np.ndarray) else None
-        answers, left = by_bins(bins or arrays, *(_contiguous(a, width) for a in (p, q)))
+        answers, left = by_bins(bins, *(_contiguous(a, width) for a in (p, q)))
         kind = namespace(answers)
         return kind.concat([answers, kind.astype(left, answers.dtype)[None, :]], axis=0)
 

@@ -209,7 +209,8 @@ def acceptance_table(
 
     Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in chunks, so extra memory is
     bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by compiled loops over the tokens with
-    mass, three times as fast and outside the interpreter's lock; a machine's first call then compiles them, 15 to 30 seconds.
+    mass, three times as fast and outside the interpreter's lock; a machine's first call then compiles them, 15 to 30 seconds. Rows
+    of torch are shared among torch's threads. A device is waited for once, at the gate, and once for each logarithm that is given.
     Accuracy: absolute, about 1e-13 at V = 128,256; a row's values do not depend on the rows beside it.
     Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ" and "Races".
 
@@ -256,6 +257,8 @@ def unchecked_table(
     reserve(8 * min(step, count) * width)
     views = host_views(list(given.values()))
     flat = given if views is None else dict(zip(given, views, strict=True))
+    if views is not None:
+        compiled("otm.table.compiled")  # loaded once, before threads ask for it
     threads = 1 if views is None else num_threads(p)
     pieces = share(
         lambda start: _chunk([flat[i][start : start + step, :] if i in flat else None for i in range(4)], columns, ks),

@@ -54,7 +54,8 @@ class KSeq(CurvedVerifier):
         InvalidParameter: for γ < 1, and on use for γ < γ*, where clipping the negative residual would make the scheme lossy (unless
             every token with q > 0 has q/p ≥ p_acc/β, where nothing is clipped).
 
-    Lossless. Law: IID(k). Cost: O(V log V) for γ*, O(V) with γ given. Accuracy: γ* to a few units in the last place.
+    Lossless. Law: IID(k). Cost: O(V), for γ* below 1,024 tokens O(V log V); a device is waited for once, and once more to check a
+    γ that is given. Accuracy: γ* to a few units in the last place.
     Guarantee: at γ*, acceptance ≥ (1 − (1 − 1/k)^k) α* ≥ (1 − 1/e) α*.
     Reference: SpecTr, Algorithm 2, (5), (6), Theorem 2.
 
@@ -111,9 +112,10 @@ def gamma_star(problem: Problem) -> Array:
     Raises:
         Unsupported: for a law other than IID.
 
-    Cost: O(V log V) and some 80 steps on scalars. Accuracy: a few units in the last place times the root's condition number
-    1/(γ*|f′(γ*)|): near 1, but large where p and q differ by hardly anything, or where H is flat around the root because nearly
-    all of q lies at ratios below it. Acceptances are accurate regardless.
+    Cost: O(V) from 1,024 tokens on, O(V log V) below, and some 80 steps on scalars; a device is waited for once. Accuracy: a few
+    units in the last place times the root's condition number 1/(γ*|f′(γ*)|): near 1, but large where p and q differ by hardly
+    anything, or where H is flat around the root because nearly all of q lies at ratios below it. Acceptances are accurate all the
+    same.
     Reference: SpecTr, (6), Lemma 3.
 
     >>> problem = otm.Problem(draft=otm.examples.uniform(120), target=otm.examples.uniform(60, vocabulary=120), law=otm.IID(2))
