@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from otm._arrays import running_sum
 from otm._numba import compiled
-from otm.overlap.curve import SHORTEST_BINNED, OverlapCurve
+from otm.overlap.curve import OverlapCurve
+from otm.overlap.rows import SHORTEST_BINNED
 
 if TYPE_CHECKING:
     from otm.overlap.bins import Bins

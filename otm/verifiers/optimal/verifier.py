@@ -17,7 +17,8 @@ from otm._numba import compiled
 from otm.drafts.base import MAX_SEQUENCES
 from otm.drafts.iid import IID
 from otm.errors import TooLarge
-from otm.overlap.curve import SHORTEST_BINNED, ratios
+from otm.overlap.curve import ratios
+from otm.overlap.rows import SHORTEST_BINNED
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
