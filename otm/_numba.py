@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_unusable: list[str] = []  # modules that could not be had though numba is there
+_unusable: set[str] = set()  # modules that could not be had though numba is there
 
 
 def compile_once(*signature: Any, fastmath: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
@@ -50,7 +50,7 @@ def compiled(name: str) -> ModuleType | None:
     except ImportError:
         return None
     except (OSError, EOFError, pickle.UnpicklingError) as error:  # what numba keeps on disk cannot be written, or read again
-        _unusable.append(name)
+        _unusable.add(name)
         warnings.warn(
             f"{name} is left out, and NumPy computes, at a third of the speed or less, because numba's compiled files cannot be "
             f"used: {error!r}. Make room for them, delete damaged ones, or set NUMBA_CACHE_DIR to another folder.",
@@ -58,6 +58,7 @@ def compiled(name: str) -> ModuleType | None:
             stacklevel=2,
         )
         return None
+    _unusable.discard(name)
     return module
 
 

@@ -202,7 +202,7 @@ def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
 
 def _compile() -> None:
     """Compile before workers start: with nothing compiled on the disk, each of them would do it all, at the same time."""
-    told = "compiling (once per installation, about half a minute)"
+    told = "compiling (once per installation, some ten seconds)"
     notice = threading.Timer(_PATIENCE, lambda: print(told, file=sys.stderr, flush=True))
     notice.daemon = True
     notice.start()

@@ -45,6 +45,9 @@ _LARGEST_MULTIPLIED_POWER = 64  # as in otm.drafts.iid_cut
 # Read-only arrays, such as a `Problem` may hold, are another type to numba; what takes these takes writable ones too.
 _ROWS = types.Array(types.float64, 2, "C", readonly=True)
 _QUESTION = (_ROWS, _ROWS, types.int64[::1])
+# Signatures for what is called from here and from Python, so that it is compiled once.
+_ROW = types.Array(types.float64, 1, "C", readonly=True)
+_TABLE = types.float64[:, ::1]
 
 
 def try_out() -> None:
@@ -52,6 +55,7 @@ def try_out() -> None:
     one = np.ones((1, 1))
     optimum(one, one, [1])
     kseq_pieces(one, one, [1])
+    Bins.of(one[0], one[0]).steps(one[0], one[0], np.zeros(0, dtype=np.int64))
 
 
 def optimum(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
@@ -148,7 +152,7 @@ def _integer_power(base: float, exponent: int) -> float:
     return value
 
 
-@compile_once()
+@compile_once(types.int64(_ROW, _ROW, types.int32[::1], types.float64[:, :, ::1], types.int64[::1], _TABLE))
 def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: Integers, edges: Floats) -> int:
     """Fill each token's bin, the bins' masses (p, q) in `sums[0]`, the bins with mass in descending order, and running sums.
 
@@ -184,7 +188,7 @@ def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: In
     return count
 
 
-@compile_once()
+@compile_once(types.int64(types.int32[::1], types.boolean[::1], types.int64[::1]))
 def _collect(place: NDArray[np.int32], chosen: Mask, tokens: Integers) -> int:
     """List the tokens of the chosen bins and return their number, −1 if there are too many."""
     if not chosen.any():
@@ -199,7 +203,12 @@ def _collect(place: NDArray[np.int32], chosen: Mask, tokens: Integers) -> int:
     return count
 
 
-@compile_once()
+@compile_once(
+    types.void(
+        *(_ROW, _ROW, types.int64[::1], types.int64, types.float64[::1]),
+        *(types.int32[::1], types.int64[::1], types.int64, types.int64[::1]),
+    )
+)
 def _put_in_order(
     p: Floats,
     q: Floats,
@@ -272,7 +281,12 @@ def _put_in_order(
         tokens[first : first + m], ratio[first : first + m] = moved[:m], values[:m]
 
 
-@compile_once()
+@compile_once(
+    types.void(
+        *(_ROW, _ROW, types.int64[::1], _TABLE, types.boolean[::1]),
+        *(types.int64[::1], types.float64[::1], types.int64[::1], _TABLE, types.int64[::1]),
+    )
+)
 def _lay_out(
     p: Floats,
     q: Floats,

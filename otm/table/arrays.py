@@ -151,7 +151,8 @@ def logarithm(mass: Array) -> Array:
     """Return log max(p, tiny), tiny the smallest positive number: finite, so that 0 times it is what x log x means at 0."""
     xp = namespace(mass)
     smallest = _SMALLEST if mass.dtype == xp.float64 else _SMALLEST_SINGLE
-    return xp.log(xp.maximum(mass, xp.zeros_like(mass[..., :1]) + smallest))
+    floor = xp.maximum(mass, xp.zeros_like(mass[..., :1]) + smallest)
+    return np.log(floor, out=floor) if isinstance(floor, np.ndarray) else xp.log(floor)
 
 
 def chunk_values(p: Array, q: Array, log_p: Array, log_q: Array, ks: Sequence[int]) -> tuple[Values, dict[str, Array]]:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import otm
 from otm import _arrays
+from otm._numba import code_path
 from otm.overlap import OverlapCurve
 from otm.table import TableColumn, acceptance_table, table_columns
 from otm.table import table as module
@@ -424,8 +425,12 @@ def test_numbas_files_on_disk_may_be_useless(monkeypatch: pytest.MonkeyPatch) ->
     try:
         with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to another folder"):
             table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[2])
+        assert code_path() == "array calls"  # what a run's provenance says
     finally:
         module.compiled.cache_clear()
+        monkeypatch.undo()
+        assert module.compiled("otm.table.compiled") is compiled
+    assert code_path() == "compiled"
     assert table["optimum_iid_k2"] == 0.9375
 
 
