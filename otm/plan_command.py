@@ -7,6 +7,7 @@ compared. Exit status: 0 answered, 2 the record or the costs cannot be read.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -23,6 +24,7 @@ from otm.trees import (
     LengthPlan,
     Simulation,
     Speedup,
+    check_lengths,
     kaplan_meier,
     plan_budget,
     plan_lengths,
@@ -217,6 +219,15 @@ def _record(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
         means += f"; {record.reported_mean:.3f} mean of requests, as the file says"
     yield from _paragraph("", means)
     yield from _paragraph("", _lengths_words(record))
+    if record.censoring == "observed" and all(part.pairs is not None for part in record.parts):
+        with contextlib.suppress(InvalidParameter):  # no long steps beside short ones
+            check = check_lengths(record)
+            if check.contradicted:
+                yield from _paragraph(
+                    "",
+                    f"THEY ARE NOT independent: of first drafts {check.longer:.2f} are accepted in long steps, "
+                    f"{check.shorter:.2f} in short ones. What is corrected is off: go by the bounds",
+                )
     for note in record.notes:
         yield from _paragraph("", note)
 

@@ -95,6 +95,7 @@ def test_a_record_of_requests(capsys: pytest.CaptureFixture[str], detailed: Path
     assert "in brackets 95 % over requests, for all lengths at once" in text
     assert "pooled over steps" in text and "mean of requests (" in text
     assert "draft lengths differ and are recorded: corrected, if they are independent of acceptance" in text
+    assert "NOT independent" not in text
     assert "60 drafts a call over 30 requests" in text and "counted on steps that the split had not seen" in text
 
 
@@ -109,6 +110,16 @@ def test_what_cannot_be_corrected_is_said_with_its_bounds(capsys: pytest.Capture
     file.write_text('{"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}', encoding="utf-8")
     text = answer(capsys, file, "--draft-ms", 2, "--target-ms", 20)
     assert "if they differ, undrafted reads as rejected, which a histogram cannot correct" in text
+
+
+def test_lengths_that_follow_acceptance_are_called_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    accepted, drafted = [0, 2, 2, 1, 0, 2] * 50, [1, 2, 2, 2, 1, 2] * 50
+    found = {"acceptance_histogram": [100, 50, 150], "num_spec_steps": 300, "num_accepted_draft_tokens": 350}
+    found |= {"num_draft_tokens": 500, "per_step_accepted": accepted, "per_step_drafted": drafted}
+    file = tmp_path / "detailed.json"
+    file.write_text(json.dumps({"speculative_decoding": found}), encoding="utf-8")
+    text = answer(capsys, file, "--draft-ms", 1, "--target-ms", 20)
+    assert "THEY ARE NOT independent: of first drafts 1.00 are accepted in long steps, 0.00 in short ones" in text
 
 
 def test_batch_sizes_and_settings(capsys: pytest.CaptureFixture[str], counters: Path, tmp_path: Path) -> None:

@@ -29,8 +29,10 @@ from otm.trees.positions import (
 from otm.trees.program import tree_program
 from otm.trees.records import (
     AcceptanceRecord,
+    LengthCheck,
     SurvivalBounds,
     TokensEstimate,
+    check_lengths,
     estimate_tokens,
     kaplan_meier,
     parse_acceptance,
@@ -65,6 +67,7 @@ __all__ = [
     "BudgetSplit",
     "CostSurface",
     "ExploredBound",
+    "LengthCheck",
     "LengthChoice",
     "LengthPlan",
     "OptimalTree",
@@ -84,6 +87,7 @@ __all__ = [
     "chain_expected_tokens",
     "chain_speedup",
     "check_acceptance",
+    "check_lengths",
     "choose_tree",
     "empirical_acceptance",
     "entropy_bits",

@@ -214,7 +214,8 @@ def _planning() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     chain = trees.PositionAcceptance([0.5, 0.25])
     for verb in (trees.estimate_tokens, trees.kaplan_meier, trees.survival_bounds):
         yield verb, {"record": record}
-    yield trees.request_mean_interval, {"record": record, "confidence": 0.9}
+    for verb in (trees.request_mean_interval, trees.check_lengths):
+        yield verb, {"record": record, "confidence": 0.9}
     yield trees.parse_acceptance, {"text": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}'}
     for reader in (trees.read_acceptance, trees.read_costs):
         yield _on_a_file(reader), {"path": None}

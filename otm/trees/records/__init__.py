@@ -2,8 +2,10 @@
 
 from otm.trees.records.document import Form
 from otm.trees.records.estimates import (
+    LengthCheck,
     SurvivalBounds,
     TokensEstimate,
+    check_lengths,
     estimate_tokens,
     kaplan_meier,
     request_mean_interval,
@@ -17,9 +19,11 @@ __all__ = [
     "FORMS",
     "AcceptanceRecord",
     "Form",
+    "LengthCheck",
     "SurvivalBounds",
     "Tally",
     "TokensEstimate",
+    "check_lengths",
     "estimate_tokens",
     "kaplan_meier",
     "parse_acceptance",

@@ -222,6 +222,77 @@ def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
     return SurvivalBounds(lower, np.minimum(1.0, (survivors + open_) / steps))
 
 
+@dataclasses.dataclass(frozen=True)
+class LengthCheck:
+    """Whether draft lengths look independent of acceptance, as far as first drafts show it.
+
+    Attributes:
+        longer, shorter: share of first drafts accepted in steps that drafted more than the mean length, and at most that.
+        low, high: interval of the difference longer − shorter; NaN where there is nothing to leave out.
+    """
+
+    longer: float
+    shorter: float
+    low: float
+    high: float
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the interval excludes 0: the correction of `kaplan_meier` then rests on what is not so."""
+        return self.low > 0 or self.high < 0
+
+
+def check_lengths(record: AcceptanceRecord, *, confidence: float = 0.99) -> LengthCheck:
+    """Test the assumption that draft lengths are independent of acceptance where it can be tested: on first drafts.
+
+    Every step that drafts at all has a first draft, so its acceptance is never censored; were lengths independent, it would be
+    the same in long steps and in short ones. That it is the same proves nothing about later drafts.
+
+    Args:
+        record: one whose steps are listed, with lengths that differ.
+        confidence: of the interval of the difference.
+
+    Returns:
+        LengthCheck.
+
+    Raises:
+        InvalidParameter: if steps are not listed, or their lengths do not differ.
+
+    Cost: O(steps).
+
+    >>> from otm.trees.records import Tally
+    >>> eager = Tally.of_steps([1, 2, 2, 0, 1, 0] * 20, [2, 2, 2, 1, 1, 1] * 20, name="")
+    >>> check = check_lengths(AcceptanceRecord(form="", unit="server", parts=(eager,), convention=""))
+    >>> check.longer, round(check.shorter, 4), check.contradicted
+    (1.0, 0.3333, True)
+    """
+    level = check_confidence(confidence)
+    if check_instance(record, AcceptanceRecord, name="record").censoring != "observed" or not _listed(record):
+        raise InvalidParameter(
+            f"Lengths are checked where steps are listed and draft different numbers; in this {record.form} lengths are "
+            f"{record.censoring}. Record steps in detail."
+        )
+    drafting = [part.pairs[part.pairs[:, 1] > 0] for part in record.parts if part.pairs is not None]
+    requests = [steps for steps in drafting if len(steps)]
+    accepted, drafted = np.concatenate(requests).T
+    long_, first = drafted > drafted.mean(), accepted > 0
+    table = np.stack([first & long_, long_, first & ~long_, ~long_], axis=1).astype(np.int64)
+    if len(requests) > 1 and record.unit == REQUEST:
+        table = np.add.reduceat(table, np.cumsum([0, *(len(steps) for steps in requests[:-1])]), axis=0)
+    if (table.sum(axis=0)[[1, 3]] == 0).any():
+        raise InvalidParameter(
+            "Lengths are checked between long and short steps; all that draft have one length. Nothing to check."
+        )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left = table.sum(axis=0) - table
+        replicates = left[:, 0] / left[:, 1] - left[:, 2] / left[:, 3]
+    accepted_long, long, accepted_short, short = table.sum(axis=0).tolist()
+    longer, shorter, number = accepted_long / long, accepted_short / short, len(table)
+    error = np.sqrt((number - 1) / number * ((replicates - replicates.mean()) ** 2).sum())
+    half = scipy.special.stdtrit(max(1, number - 1), 0.5 + 0.5 * level) * (error if number > 1 else np.nan)
+    return LengthCheck(longer, shorter, float(longer - shorter - half), float(longer - shorter + half))
+
+
 def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
     """Return tokens per step by draft length, with what intervals need.
 

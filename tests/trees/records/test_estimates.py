@@ -15,6 +15,7 @@ import otm
 from otm.trees.records import (
     AcceptanceRecord,
     Tally,
+    check_lengths,
     estimate_tokens,
     kaplan_meier,
     request_mean_interval,
@@ -222,3 +223,31 @@ def test_step_intervals_are_the_textbook_s() -> None:
     low, high = estimate.token_interval()
     error = accepted.std(ddof=1) / np.sqrt(accepted.size)
     assert high[2] - low[2] == pytest.approx(2 * 1.9842169515 * error, rel=1e-8)  # t, 99 degrees of freedom
+
+
+class TestCheckOfLengths:
+    def test_false_alarms_are_as_rare_as_stated(self) -> None:
+        """Lengths that are independent: 99 % intervals, 300 records of requests that differ."""
+        rng = np.random.default_rng(11)
+        alarms = sum(check_lengths(simulate(rng, 25, adaptive=True)).contradicted for _ in range(300))
+        assert alarms / 300 <= 0.01 + 5 * np.sqrt(0.01 * 0.99 / 300)
+
+    def test_lengths_that_follow_acceptance_are_found(self) -> None:
+        """A drafter that stops on low confidence, and an engine that lets easy requests draft longer."""
+        rng = np.random.default_rng(12)
+        whole = rng.geometric(0.4, size=4000) - 1
+        stops = np.where(rng.random(4000) < 0.7, np.clip(whole, 1, 4), 4)
+        confident = check_lengths(record_of(steps(np.minimum(whole, stops), stops), unit="server"))
+        assert confident.contradicted and confident.longer > confident.shorter
+        parts = []
+        for rate in rng.uniform(0.3, 0.9, size=40):
+            drafted = np.full(60, 4 if rate > 0.6 else 2)
+            parts.append(steps(np.minimum(rng.geometric(1 - rate, size=60) - 1, drafted), drafted))
+        assert check_lengths(record_of(*parts)).contradicted
+
+    def test_where_there_is_nothing_to_check(self) -> None:
+        for tally in (steps([0, 2], [2, 2]), Tally.of_histogram([2, 2, 6], name="")):
+            with pytest.raises(otm.errors.InvalidParameter, match="Lengths are checked"):
+                check_lengths(record_of(tally))
+        with pytest.raises(otm.errors.InvalidParameter, match="one length"):
+            check_lengths(record_of(steps([0, 1, 0], [2, 2, 0])))
