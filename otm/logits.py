@@ -30,7 +30,8 @@ def from_logits(logits: object, *, temperature: float = 1.0, top_k: int | None =
         InvalidDistribution: on NaN or +∞, a row without a finite logit, half precision, or an empty vocabulary.
         InvalidParameter: if temperature, top_k or top_p is out of range.
 
-    Cost: O(V), O(V log V) with top-k or top-p. Accuracy: the largest logit is subtracted first, so nothing overflows.
+    Cost: O(V), O(V log V) with top-k or top-p. Accuracy: relative, (2 |log p| + ν + 24) u in a mass p
+    (docs/theory.md, "Plain sums"); the largest logit is subtracted first, so nothing overflows.
 
     >>> from_logits([0.0, 0.0, -1000.0], top_k=2)
     array([0.5, 0.5, 0. ])

@@ -113,7 +113,7 @@ def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
         "--workers",
         "1",
         "--only",
-        "distances",
+        "trees",
         "--seed",
         "1",
         "--out",
@@ -122,8 +122,7 @@ def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
     running = subprocess.Popen([*command, "--minutes", "5"], stdout=subprocess.DEVNULL)
     until = time.monotonic() + 60
     while (
-        not (list(tmp_path.glob("trials-*")) and results.next_indices(tmp_path, 1)["distances"] > 20)
-        and time.monotonic() < until
+        not (list(tmp_path.glob("trials-*")) and results.next_indices(tmp_path, 1)["trees"] > 20) and time.monotonic() < until
     ):
         time.sleep(0.1)
     os.kill(running.pid, signal.SIGKILL)
@@ -131,9 +130,9 @@ def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
     while list(tmp_path.glob("working-*")) and time.monotonic() < until:
         time.sleep(0.1)
     assert not list(tmp_path.glob("working-*")), "the worker goes on"
-    before = results.next_indices(tmp_path, 1)["distances"]
+    before = results.next_indices(tmp_path, 1)["trees"]
     assert before > 20
-    done = subprocess.run([*command, "--minutes", "0.3"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "--minutes", "0.15"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     indices = [one.index for one in results.recorded([tmp_path])]
     assert len(set(indices)) == len(indices) > before
