@@ -56,7 +56,7 @@ class BatteryAudit(Audit):
         audits: one for each instance, by label.
         counterexample: the audit of the smallest problem found on which it fails; None if none was looked for or found.
         left_out: what was asked for and not tested, and why.
-        uncovered: laws or lengths of which nothing was tested at all for want of time.
+        uncovered: laws or lengths of which something was not tested for want of time, so that to find nothing is no verdict.
     """
 
     audits: dict[str, Audit]
@@ -121,7 +121,8 @@ class BatteryAudit(Audit):
         alarm = (
             f" A lossless candidate is called otherwise with probability ≤ {self.false_alarm:.2g}." if self.false_alarm else ""
         )
-        failures = f"{len(self.failed)} of {len(self.audits)} instances fail; {severity}.{alarm}"
+        late = " Time was up before all was tested; give more of it, or fewer drafts." if self.verdict == "no verdict" else ""
+        failures = f"{len(self.failed)} of {len(self.audits)} instances fail; {severity}.{alarm}{late}"
         parts = [failures]
         if self.failed:
             head = ("instance", "TV", "KL(q‖π), nats", "")
@@ -428,7 +429,7 @@ def _carry_out(fit: Fitting, jobs: Sequence[_Job], *, until: float | None = None
         name=_name(fit),
         audits=audits,
         left_out=tuple(left_out),
-        uncovered=tuple(group for group in late if group not in begun and not (default and group in _MANY)),
+        uncovered=tuple(group for group in late if not (default and group in _MANY)),
     )
 
 
@@ -452,13 +453,16 @@ def _jobs(
     errors = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
     if fit.block:
         gammas = lengths or instances.BLOCKS
-        if alone or batched:
+        if batched:
             return _sampled_blocks(gammas, instances.standard_models, rng, **errors)
+        if alone:
+            return _sampled_blocks(gammas, instances.few_models, rng, **errors)
         integrated = _sequences(lengths or (*instances.BLOCKS, instances.MANY_POSITIONS), tolerance)
         return _sampled_blocks(gammas, instances.tail_models, rng, **errors) + integrated
     asked = laws or _default_laws(candidate)
     if alone or batched:
-        return _sampled([(name, law) for name in (*instances.INSTANCES, *instances.TAILS) for law in asked], rng, **errors)
+        names = instances.FEW if alone else (*instances.INSTANCES, *instances.TAILS)
+        return _sampled([(name, law) for name in names for law in asked], rng, **errors)
     beside = [(name, law) for name, ks in instances.SAMPLED.items() for law in asked if laws or law.k in ks]
     return _sampled(beside, rng, **errors) + _integrated(asked, tolerance)
 

@@ -44,6 +44,8 @@ class Coverage:
     untested: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        if not self.instances:
+            return f"Tested: nothing. Not tested: {'; '.join(self.untested)}."
         what = [f"{_ranges(self.drafts)} {_plural('draft', self.drafts)}"] if self.drafts else []
         what.append(f"{_ranges(self.tokens)} {_plural('token', self.tokens)}")
         if self.vocabulary:

@@ -82,6 +82,12 @@ MOST_SEQUENCES = 512
 SAMPLED = {"later drafts matter": (*DRAFTS, MANY_DRAFTS), "long tail of 2,000": (1, 3, MANY_DRAFTS)}
 """What is sampled beside integration, with how many drafts."""
 
+FEW = ("later drafts matter", "zeros", "truncated draft", "nearly certain draft", "long tail of 2,000")
+"""What is sampled of code that can neither be integrated nor run in batches."""
+
+FEW_MODELS = ("after the token before", "zeros", "nearly certain")
+"""The same for blocks."""
+
 DETECT = 0.1
 """Total variation that samples beside integration are planned to find."""
 
@@ -159,6 +165,11 @@ def standard_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
         for name, (p, q, num_tokens) in pairs.items()
         if num_tokens == 2 or num_tokens**gamma <= MOST_SEQUENCES
     }
+
+
+def few_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
+    """Return the standard pairs on which blocks are sampled one by one."""
+    return {name: models for name, models in standard_models(gamma).items() if name in FEW_MODELS}
 
 
 def tail_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:

@@ -34,8 +34,9 @@ COUNTS: tuple[Callable[[int, int], int], ...] = (
 """Numbers of uniforms that a function is tried with, where it was not said how many it takes."""
 
 _TRIES = 24
-_DRAFT = np.array([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]])
-_TARGET = np.array([[0.3, 0.3, 0.4], [0.1, 0.6, 0.3], [0.4, 0.4, 0.2]])
+_DRAFT = np.array([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]])
+_TARGET = np.array([[0.3, 0.2, 0.4, 0.1], [0.1, 0.5, 0.3, 0.1], [0.3, 0.3, 0.2, 0.2]])
+_TOKENS = _DRAFT.shape[-1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +95,8 @@ def fitting(thing: object) -> Fitting:
         batch = BatchCandidate(given.verify, name=given.name)
         with naming_failures():
             rng = np.random.default_rng(0)
-            drafts = rng.integers(3, size=(_TRIES, 1))
-            read_batch(batch.verify(_DRAFT[0].copy(), _TARGET[0].copy(), drafts, rng), len(drafts), 3)
+            drafts = rng.integers(_TOKENS, size=(_TRIES, 1))
+            read_batch(batch.verify(_DRAFT[0].copy(), _TARGET[0].copy(), drafts, rng), len(drafts), _TOKENS)
     except CandidateFailure as error:
         raise InvalidParameter(_unfit({**why, "a batch of rows": str(error)})) from error
     return Fitting(batch)
@@ -104,8 +105,8 @@ def fitting(thing: object) -> Fitting:
 def _inputs(candidate: Candidate, block: bool, num_drafts: int) -> Iterator[tuple[bool, int, Any]]:
     for seed in range(_TRIES):
         rng = np.random.default_rng(seed)
-        drafts = rng.integers(3, size=num_drafts)
-        yield block, candidate.count(len(drafts), 3), (drafts, rng)
+        drafts = rng.integers(_TOKENS, size=num_drafts)
+        yield block, candidate.count(len(drafts), _TOKENS), (drafts, rng)
 
 
 def _shape(candidate: Candidate, block: bool, num_uniforms: int, drawn: Any) -> int:
@@ -115,10 +116,10 @@ def _shape(candidate: Candidate, block: bool, num_uniforms: int, drawn: Any) -> 
     with naming_failures(), np.errstate(all="ignore"):
         if block:
             answer = candidate.verify(_DRAFT.copy(), _TARGET.copy(), drafts, uniforms)
-            read_block(answer, 3, 3)
+            read_block(answer, _TOKENS, 3)
         else:
             answer = candidate.verify(_DRAFT[0].copy(), _TARGET[0].copy(), drafts, uniforms)
-            read_token(answer, 3)
+            read_token(answer, _TOKENS)
         return int(np.ndim(answer[0] if isinstance(answer, tuple) else answer))
 
 

@@ -25,6 +25,7 @@ def test_a_battery_without_time_has_no_verdict_and_says_what_it_lacks() -> None:
     result = battery(recursive, seconds=0)
     assert (result.verdict, result.audits) == ("no verdict", {})
     assert "Nothing was tested" in str(result)
+    assert str(result.coverage).startswith("Tested: nothing. Not tested: ")
     assert "with 1 draft by IID (time was up)" in str(result.coverage)
     assert set(result.uncovered) == {"1 draft by IID", "2 drafts by IID", "3 drafts by IID"}
 
@@ -33,3 +34,15 @@ def test_shrinking_without_time_leaves_the_smallest_standard_instance() -> None:
     assert audit.shrink(limited(audit.Candidate(one_uniform), time.monotonic() - 1.0), law=otm.IID(2)) is None
     result = audit.exact_battery(one_uniform, laws=[otm.IID(2)], shrink_for=1e-9)
     assert result.counterexample in result.failed.values()
+
+
+def test_what_was_not_reached_is_no_green() -> None:
+    """A fault of .027 with two drafts: where the instance that shows it is not reached, samples planned for .1 say nothing."""
+
+    def slow(p: object, q: object, drafts: object, uniforms: object) -> object:
+        time.sleep(1e-4)
+        return as_floats(one_uniform)(p, q, drafts, uniforms)
+
+    result = battery(slow, laws=[otm.IID(2)], seconds=3.0)
+    assert result.verdict in ("no verdict", "not lossless")
+    assert result.verdict == "not lossless" or "time was up" in str(result).lower()
