@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..run.resources import MOST_THREADS
 from .options import Device, DraftName, TargetName, TrustRemoteCode, integers
 
 
@@ -20,7 +21,7 @@ def latency(
     nodes: Annotated[str, typer.Option(help="Sizes of draft trees, comma-separated, 0 among them.")] = "0,1,2,4,8,16,32,64",
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure.")] = 60.0,
     device: Device = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: torch's choice.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads. Default: torch's choice.")] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""

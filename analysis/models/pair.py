@@ -193,8 +193,10 @@ def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options
         _refuse_remote_code(name)
     try:
         return factory.from_pretrained(name, trust_remote_code=trust_remote_code, **options)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except MemoryError:
+        raise
+    except Exception as error:  # the library raises whatever a damaged file makes of its code
+        reason = f"{error!s:.300}".splitlines()[0] if str(error) else type(error).__name__
         raise AnalysisError(
             f"The {what} must be a hub name or a local folder in Hugging Face format with safetensors weights; "
             f"{name!r} could not be loaded: {reason} Check the name, the network, or convert the weights to safetensors."
@@ -205,7 +207,7 @@ def _refuse_remote_code(name: str) -> None:
     """Refuse a model whose configuration points to its own Python files, before anything asks on a terminal."""
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:
         if "trust_remote_code" in str(error):
             raise AnalysisError(
                 f"Code that comes with a model is not executed by default; {name!r} needs its own. Read it first, then pass "
@@ -224,6 +226,6 @@ def _require_same_tokenizer(draft: Any, target: Any, names: tuple[str, str]) -> 
     example = differing[0]
     raise AnalysisError(
         f"Draft and target must share one tokenizer: acceptance compares token ids. {names[0]} has {len(left)} tokens, "
-        f"{names[1]} has {len(right)}, and {len(differing)} differ (for example {example!r}: {left.get(example)} against "
+        f"{names[1]} has {len(right)}, and {len(differing)} differ (for example {example!r:.80}: {left.get(example)} against "
         f"{right.get(example)}). Choose two models of one family."
     )

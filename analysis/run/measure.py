@@ -165,5 +165,6 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: Shard
             metadata=about,
             # Along sampled paths a window is of one setting.
             paths=np.concatenate([np.tile(w.settings[0], (len(w.contexts), 1)) for w, _, _ in kept]) if several else None,
+            place=(task.run, task.index),
         )
         return file.read_bytes()

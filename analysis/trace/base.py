@@ -99,16 +99,6 @@ def inside(folder: Path, name: object) -> Path:
     return place
 
 
-def plain_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object, or raise `ValueError` if it names a key twice: readers would differ on which counts."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key[:40]!r} is there twice")
-        found[key] = value
-    return found
-
-
 def check_rounding(value: object, where: str) -> float:
     """Return a rounding bound in [0, 0.1], or raise `AnalysisError`."""
     try:

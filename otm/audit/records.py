@@ -74,7 +74,7 @@ def read_log(path: str | Path) -> Iterator[LogRecord]:
 
     Raises:
         InvalidParameter: unless `path` is a regular file (devices and pipes are not read).
-        InvalidRecord: on the first line that is no record.
+        InvalidRecord: on the first line that is no record, naming file and line.
 
     Cost: one `parse_record` per line.
 
@@ -92,10 +92,16 @@ def read_log(path: str | Path) -> Iterator[LogRecord]:
         regular = False
     if not regular:
         raise InvalidParameter(f"The log must be a regular file; {str(path)!r:.200} is none. Check the path.")
-    with file.open("rb") as stream:
-        for number, line in enumerate(_lines(stream), start=1):
-            if line.strip():
-                yield parse_record(line, number)
+    try:
+        with file.open("rb") as stream:
+            # What the kernel offers as files of size 0 may have no end.
+            for number, line in enumerate(_lines(stream) if file.stat().st_size else (), start=1):
+                if line.strip():
+                    yield parse_record(line, number)
+    except InvalidRecord as error:
+        raise InvalidRecord(f"{file.name:.80}: {error}") from error
+    except OSError as error:
+        raise InvalidParameter(f"The log must be readable; {str(path)!r:.200}: {error.strerror}. Check the file.") from error
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -150,7 +156,7 @@ def _refuse(name: str) -> float:
 def _record(data: dict[str, Any]) -> LogRecord:
     unknown = set(data) - {"context", "drafts", "draft", "target", "output", "accepted"}
     if unknown or "target" not in data or "output" not in data:
-        raise InvalidRecord(f"keys are context, drafts, draft, target, output and accepted; got {sorted(data)}")
+        raise InvalidRecord(f"keys are context, drafts, draft, target, output and accepted; got {sorted(data)!r:.300}")
     output: Any = data["output"]
     drafts: Any = data.get("drafts") or []
     if not _is_token(output) or not isinstance(drafts, list) or not all(_is_token(x) for x in drafts):
