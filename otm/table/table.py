@@ -210,8 +210,8 @@ def acceptance_table(
     Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in chunks, so extra memory is
     bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by compiled loops over the tokens with
     mass, outside the interpreter's lock: a sort and two passes for all k together, but for the tokens with k p above 1/16. A
-    machine's first call then compiles them, some ten seconds. Rows of torch are shared among torch's threads. A device is waited for
-    once, at the gate, and once for each logarithm that is given.
+    machine's first call then compiles them, some ten seconds. Rows of torch are shared among torch's threads. A device is waited
+    for once, at the gate, and once for each logarithm that is given.
     Accuracy: absolute, about 1e-13 at V = 128,256; a row's values do not depend on the rows beside it.
     Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ" and "Races".
 
