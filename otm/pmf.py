@@ -15,7 +15,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, to_numpy, total
+from otm._arrays import Array, namespace, quiet, to_numpy, total, tracks_gradient, untracked
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 
 Kind = TypeVar("Kind")
@@ -25,26 +25,29 @@ _LARGEST_COUNT = 2**53
 SUM_TOLERANCE_FLOAT32 = 3e-5  # a float32 softmax over 128,256 tokens misses 1 by up to 7e-6
 
 
-def as_pmf(values: object, *, name: str) -> Array:
+def as_pmf(values: object, *, name: str, gradients: bool = False) -> Array:
     """Check that `values` holds probability distributions along its last axis and return it, divided by its float64 sum.
 
     Args:
         values: array or nested sequence `(..., V)` of probabilities; NumPy, torch or anything in the array-API standard.
         name: what to call it in messages.
+        gradients: whether the caller passes gradients on; then the division by the sum is part of what is differentiated.
 
     Returns:
         A floating array of the same namespace, device and (float) dtype; sequences and integers become float64.
 
     Raises:
         InvalidDistribution: on half precision, complex or boolean dtypes, no axis, an empty vocabulary, NaN or infinity,
-            negative mass, or a sum that misses 1 by more than 1e-9 (float64) or 3e-5 (float32).
+            negative mass, a sum that misses 1 by more than 1e-9 (float64) or 3e-5 (float32), or a tensor that requires a gradient
+            where none is passed on.
 
     Cost: O(V). Accuracy: entries change by at most a relative |sum − 1|, so at most the tolerance.
 
     >>> as_pmf([0.25, 0.75], name="draft")
     array([0.25, 0.75])
     """
-    array = _as_real_array(values, name)
+    given = _as_real_array(values, name, gradients=gradients)
+    array = untracked(given)
     xp = namespace(array)
     with quiet():
         sums = total(array)
@@ -65,15 +68,16 @@ def as_pmf(values: object, *, name: str) -> Array:
             f"{name} must sum to 1 within {tolerance:g} over its last axis; it sums to {offending:.12g}. "
             "Call otm.normalise if rescaling is what you mean."
         )
-    array = _without_signs(array, smallest)
-    if worst == 0.0:
-        return array
-    return array / xp.astype(sums, array.dtype)[..., None]
+    if tracks_gradient(given):  # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
+        array, sums = given, total(given)
+    elif worst == 0.0:
+        return _without_signs(array, smallest)
+    return _without_signs(array, smallest) / xp.astype(sums, array.dtype)[..., None]
 
 
 def _without_signs(array: Array, smallest: float) -> Array:
     """Return non-negative numbers with −0 as 0: q/(−0) would be −∞, and the token the last of the order instead of the first."""
-    if smallest == 0.0 and bool(namespace(array).any(namespace(array).signbit(array))):
+    if smallest == 0.0 and bool(namespace(array).any(namespace(array).signbit(untracked(array)))):
         return array + 0.0
     return array
 
@@ -97,18 +101,18 @@ def normalise(values: object) -> Array:
     >>> normalise([1, 3])
     array([0.25, 0.75])
     """
-    array = _as_real_array(values, "the weights")
+    array = _as_real_array(values, "the weights", gradients=True)
     xp = namespace(array)
-    largest = xp.max(array, axis=-1, keepdims=True)
+    largest = xp.max(untracked(array), axis=-1, keepdims=True)
     with quiet():
-        overflows = not bool(xp.all(xp.isfinite(total(array))))
+        overflows = not bool(xp.all(xp.isfinite(total(untracked(array)))))
     if overflows:
         # Finite weights may still overflow their sum; dividing by the largest one first settles which it is.
-        if not bool(xp.all(xp.isfinite(array))):
-            _raise_not_finite(array, "the weights")
+        if not bool(xp.all(xp.isfinite(untracked(array)))):
+            _raise_not_finite(untracked(array), "the weights")
         array = array / largest
         largest = xp.ones_like(largest)
-    smallest = float(xp.min(array))
+    smallest = float(xp.min(untracked(array)))
     if smallest < 0:
         raise InvalidDistribution(f"Weights must be non-negative; the smallest is {smallest:.6g}. Remove or clip it.")
     if float(xp.min(largest)) == 0.0:
@@ -118,8 +122,8 @@ def normalise(values: object) -> Array:
     return scaled / xp.astype(total(scaled), scaled.dtype)[..., None]
 
 
-def _as_real_array(values: object, name: str) -> Array:
-    array = plain_array(values, name)
+def _as_real_array(values: object, name: str, *, gradients: bool) -> Array:
+    array = plain_array(values, name, gradients=gradients)
     xp = namespace(array)
     dtype = str(array.dtype).removeprefix("torch.")
     if array.ndim == 0:
@@ -137,10 +141,11 @@ def _as_real_array(values: object, name: str) -> Array:
     return array
 
 
-def plain_array(values: object, name: str) -> Array:
+def plain_array(values: object, name: str, *, gradients: bool = False) -> Array:
     """Return real numbers as a dense array that means what it shows, of any shape, or raise `InvalidDistribution`.
 
-    Refused are masked entries, half precision and anything but real numbers; gradients are left behind.
+    Refused are masked entries, half precision, anything but real numbers, and gradients that the caller does not pass on: left
+    behind, they would be a term of a loss that trains nothing.
 
     >>> plain_array([1, 2], "counts")
     array([1, 2])
@@ -152,8 +157,12 @@ def plain_array(values: object, name: str) -> Array:
             raise InvalidDistribution(
                 f"{name} must be a dense tensor with data; its layout is {array.layout} on {array.device}. Call .to_dense()."
             )
-        if array.requires_grad:
-            array = array.detach()  # values only: the scans overwrite their arrays, so gradients are not tracked
+        if not tracks_gradient(array):
+            array = untracked(array)
+        elif not gradients:
+            raise InvalidDistribution(
+                f"{name} must not require a gradient here, where none is passed on; this tensor does. Call .detach() on it."
+            )
     try:
         xp = namespace(array)
     except TypeError as error:

@@ -9,10 +9,10 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, as_scalar_or_array, clip, namespace
-from otm.drafts.base import enumerate_drafts
+from otm.drafts.base import Law, enumerate_drafts
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_rng
-from otm.problem import Problem, check_problem
+from otm.problem import Problem, check_problem, refuse_gradients
 from otm.results import Coupling, Definition, Samples
 from otm.verifiers.base import (
     Conditional,
@@ -47,7 +47,7 @@ def optimal_acceptance(problem: Problem) -> Array:
     >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     0.9375
     """
-    law = check_problem(problem).law
+    law = _law_with_optimum(problem)
     return as_scalar_or_array(law.optimal_values(problem.draft, problem.target, [law.k])[0])
 
 
@@ -70,7 +70,15 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
     >>> optimal_acceptance_curve(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]).tolist()
     [0.75, 0.9375]
     """
-    return check_problem(problem).law.optimal_values(problem.draft, problem.target, check_ks(k))
+    return _law_with_optimum(problem).optimal_values(problem.draft, problem.target, check_ks(k))
+
+
+def _law_with_optimum(problem: Problem) -> Law:
+    """Return the problem's law, or raise `Unsupported` where gradients are asked of an optimum that passes none on."""
+    law = check_problem(problem, gradients=True).law
+    if not law.differentiable:
+        refuse_gradients(problem, f"The optimum of {law!r}")
+    return law
 
 
 def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
@@ -141,7 +149,9 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
     >>> acceptance(RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     0.8125
     """
-    require_support(verifier, check_problem(problem).law)
+    require_support(verifier, check_problem(problem, gradients=True).law)
+    if not verifier.differentiable:
+        refuse_gradients(problem, f"The acceptance of {verifier!r}")
     return as_scalar_or_array(clip(verifier.acceptance(problem, check_definition(by)), 0.0, 1.0))
 
 
@@ -166,9 +176,11 @@ def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], 
     """
     ks = check_ks(k)
     definition = check_definition(by)
-    law = check_problem(problem).law
+    law = check_problem(problem, gradients=True).law
     for count in ks:
         require_support(verifier, law.with_k(count))
+    if not verifier.differentiable:
+        refuse_gradients(problem, f"The acceptance of {verifier!r}")
     if isinstance(verifier, CurvedVerifier):
         return clip(verifier.curve(problem, ks, definition), 0.0, 1.0)
     xp = namespace(problem.draft, problem.target)

@@ -115,13 +115,13 @@ def batch(tokens: np.ndarray, recipe: Recipe, step: int) -> torch.Tensor:
     return torch.from_numpy(rows.astype(np.int64))
 
 
-def learning_rate(size: Size, step: int) -> float:
+def learning_rate_at(peak: float, step: int, steps: int) -> float:
     """Warm up over the first 5 % of the steps, then follow a cosine to a tenth of a per cent of the peak."""
-    warm_up = max(1, size.steps // 20)
+    warm_up = max(1, steps // 20)
     if step < warm_up:
-        return size.learning_rate * (step + 1) / warm_up
-    progress = (step - warm_up) / max(1, size.steps - warm_up)
-    return size.learning_rate * (0.001 + 0.999 * 0.5 * (1 + math.cos(math.pi * progress)))
+        return peak * (step + 1) / warm_up
+    progress = (step - warm_up) / max(1, steps - warm_up)
+    return peak * (0.001 + 0.999 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def train_model(
@@ -147,7 +147,7 @@ def train_model(
         )
     folder.mkdir(parents=True, exist_ok=True)
     model = torch.nn.Module.to(build_model(size, recipe, vocabulary, recipe.seed), device)
-    optimiser = _optimiser(model, size)
+    optimiser = make_optimiser(model, size.learning_rate)
     first = _resume(folder, model, optimiser, size, recipe)
     model.train()
     saved = time.monotonic()
@@ -155,7 +155,7 @@ def train_model(
     progress = tqdm(range(first, size.steps), initial=first, total=size.steps, desc=name, unit="step", mininterval=5)
     for step in progress:
         for group in optimiser.param_groups:
-            group["lr"] = learning_rate(size, step)
+            group["lr"] = learning_rate_at(size.learning_rate, step, size.steps)
         rows = batch(tokens, recipe, step).to(device)
         with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16"):
             logits = model(rows[:, :-1]).logits
@@ -193,11 +193,12 @@ def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, contex
     return HeldOut(nats_per_token=total / scored, bits_per_byte=bits / num_bytes, tokens=scored)
 
 
-def _optimiser(model: LlamaForCausalLM, size: Size) -> torch.optim.AdamW:
+def make_optimiser(model: LlamaForCausalLM, learning_rate: float) -> torch.optim.AdamW:
+    """Return AdamW with decay on matrices only."""
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     plain = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=size.learning_rate, betas=(0.9, 0.95), eps=1e-9)
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.95), eps=1e-9)
 
 
 def _identity(size: Size, recipe: Recipe) -> str:
@@ -207,36 +208,61 @@ def _identity(size: Size, recipe: Recipe) -> str:
 
 
 def _save(folder: Path, model: LlamaForCausalLM, optimiser: torch.optim.AdamW, size: Size, recipe: Recipe, step: int) -> None:
-    tensors = {}
-    for name, parameter in model.named_parameters():
-        state = optimiser.state[parameter]
-        tensors[f"weight/{name}"] = parameter.detach()
-        tensors[f"first/{name}"] = state["exp_avg"]
-        tensors[f"second/{name}"] = state["exp_avg_sq"]
-    tensors = {key: value.contiguous().cpu() for key, value in tensors.items()}
-    write_atomically(folder / "checkpoint.safetensors", save(tensors, {"step": str(step), "identity": _identity(size, recipe)}))
+    write_checkpoint(folder, training_state(model, optimiser), step=step, identity=_identity(size, recipe))
 
 
 def _resume(folder: Path, model: LlamaForCausalLM, optimiser: torch.optim.AdamW, size: Size, recipe: Recipe) -> int:
-    path = folder / "checkpoint.safetensors"
-    if not path.exists():
-        return 0
-    metadata = _read_metadata(path)
-    if metadata.get("identity") != _identity(size, recipe):
-        raise AnalysisError(
-            f"A run resumes only from a checkpoint of the same recipe; {path} was written with {metadata.get('identity')}, "
-            f"this run asks for {_identity(size, recipe)}. Choose another work folder or delete the checkpoint."
-        )
-    tensors = load_file(path)
-    step = int(metadata["step"])
+    tensors, step = read_checkpoint(folder, identity=_identity(size, recipe))
+    if step:
+        restore_training(model, optimiser, tensors, step)
+    return step
+
+
+def training_state(model: LlamaForCausalLM, optimiser: torch.optim.AdamW, prefix: str = "") -> dict[str, torch.Tensor]:
+    """Return the weights and both moments by name, on the host."""
+    tensors = {}
     for name, parameter in model.named_parameters():
-        parameter.data.copy_(tensors[f"weight/{name}"])
+        state = optimiser.state[parameter]
+        tensors[f"{prefix}weight/{name}"] = parameter.detach()
+        tensors[f"{prefix}first/{name}"] = state["exp_avg"]
+        tensors[f"{prefix}second/{name}"] = state["exp_avg_sq"]
+    return {key: value.contiguous().cpu() for key, value in tensors.items()}
+
+
+def restore_training(
+    model: LlamaForCausalLM, optimiser: torch.optim.AdamW, tensors: dict[str, torch.Tensor], step: int, prefix: str = ""
+) -> None:
+    """Put back what `training_state` returned after so many steps."""
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(tensors[f"{prefix}weight/{name}"])
         optimiser.state[parameter] = {
             "step": torch.tensor(float(step)),
-            "exp_avg": tensors[f"first/{name}"].to(parameter.device),
-            "exp_avg_sq": tensors[f"second/{name}"].to(parameter.device),
+            "exp_avg": tensors[f"{prefix}first/{name}"].to(parameter.device),
+            "exp_avg_sq": tensors[f"{prefix}second/{name}"].to(parameter.device),
         }
-    return step
+
+
+def write_checkpoint(folder: Path, tensors: dict[str, torch.Tensor], *, step: int, identity: str) -> None:
+    """Replace the folder's checkpoint at once."""
+    write_atomically(folder / "checkpoint.safetensors", save(tensors, {"step": str(step), "identity": identity}))
+
+
+def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Tensor], int]:
+    """Return the folder's tensors and how many steps they have behind them; nothing and 0 without a checkpoint.
+
+    Raises:
+        AnalysisError: if the checkpoint belongs to another recipe.
+    """
+    path = folder / "checkpoint.safetensors"
+    if not path.exists():
+        return {}, 0
+    metadata = _read_metadata(path)
+    if metadata.get("identity") != identity:
+        raise AnalysisError(
+            f"A run resumes only from a checkpoint of the same recipe; {path} was written with {metadata.get('identity')}, "
+            f"this run asks for {identity}. Choose another work folder or delete the checkpoint."
+        )
+    return load_file(path), int(metadata["step"])
 
 
 def _read_metadata(path: Path) -> dict[str, str]:

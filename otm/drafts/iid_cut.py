@@ -18,9 +18,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, clip, integer_power, namespace, quiet
+from otm._arrays import (
+    Array,
+    by_rows,
+    clip,
+    gather,
+    integer_power,
+    namespace,
+    quiet,
+    tracks_gradient,
+    untracked,
+)
 from otm.overlap import OverlapCurve
 from otm.overlap.curve import on_rows
+from otm.overlap.gradient import along_curve
 
 LARGEST_MULTIPLIED_POWER = 64
 """Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2 units in the last place lost."""
@@ -32,6 +43,9 @@ def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     Cost: with numba, on long rows of the host, three passes; else one sort, two running sums and one pass per k. Accuracy: that of
     the running sums, for every k.
     """
+    if tracks_gradient(draft, target):
+        found = by_rows(lambda p, q: _optimum_and_levels(OverlapCurve.of(p, q), ks), untracked(draft), untracked(target))
+        return along_curve(found[: len(ks), ...], draft, target, levels=found[len(ks) :, ...])
     return by_rows(
         lambda p, q: on_rows(lambda bins, *rows: bins.optimum(*rows, ks), lambda curve: optimum_along(curve, ks), p, q),
         draft,
@@ -58,6 +72,27 @@ def optimum_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
     with quiet():
         gains = _worst_gains(curve.above_draft, curve.above_target, sorted(set(ks)))
     return xp.stack([1.0 - clip(gains[k], 0.0, 1.0) for k in ks], axis=0)
+
+
+def _optimum_and_levels(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+    return namespace(curve.above_draft).concat([optimum_along(curve, ks), levels_along(curve, ks)], axis=0)
+
+
+def levels_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+    """Return the level λ_k = k P(T)^{k−1} of a minimising cut T for each k, `(len(ks), ...)`: {q < λ p} is one too.
+
+    The cut is all that a gradient needs of the search: α*_k = 1 + min_λ [H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}], so that at the
+    minimum dα* = dH at fixed λ (docs/theory.md, "Gradients").
+    """
+    xp = namespace(curve.above_draft)
+    log_inside = xp.log1p(-xp.minimum(curve.above_draft, xp.ones_like(curve.above_draft)))
+    levels = []
+    for k in ks:
+        height = xp.exp(k * log_inside) + curve.above_target
+        best = xp.argmax(height, axis=-1, keepdims=True)
+        inside = xp.exp((k - 1) * gather(log_inside, best)) if k > 1 else xp.ones_like(gather(log_inside, best))
+        levels.append(k * xp.where(gather(height, best) > 1.0, inside, xp.ones_like(inside))[..., 0])  # else T = Ω, P(T) = 1
+    return xp.stack(levels, axis=0)
 
 
 def _worst_gains(outside: Array, rejected: Array, ks: Sequence[int]) -> dict[int, Array]:

@@ -16,18 +16,19 @@ H(γ) = p_acc(γ), and a bracketed iteration on scalars the root inside. One cur
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, clip, namespace, quiet, total
+from otm._arrays import Array, by_rows, clip, namespace, quiet, total, tracks_gradient, untracked
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
 from otm.overlap import OverlapCurve
 from otm.overlap.curve import on_rows
+from otm.overlap.gradient import along_curve
 from otm.pmf import check_real
-from otm.problem import Problem, require_law
+from otm.problem import Problem, refuse_gradients, require_law
 from otm.results import Definition
 from otm.verifiers.base import CurvedVerifier
 from otm.verifiers.rules import AcceptInTurn
@@ -64,6 +65,7 @@ class KSeq(CurvedVerifier):
     title = "K-SEQ"
     lossless = True
     laws = (IID,)
+    differentiable = True
 
     gamma: float | None = None
 
@@ -88,7 +90,8 @@ class KSeq(CurvedVerifier):
         """Evaluate the closed form, batched; at γ* one sort, or the bins, serves every k."""
         if self.gamma is None:
             # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
-            return by_rows(lambda p, q: _acceptance_at_root(_pieces(p, q, ks), ks), problem.draft, problem.target)
+            return _at_root(problem, ks, _acceptance_at_root, _slopes_of_acceptance)
+        refuse_gradients(problem, f"The acceptance of {self!r}, whose γ is given,")
         gamma = self.gamma
         pieces = []
         for k in ks:
@@ -126,13 +129,34 @@ def _iid(problem: object) -> Law:
         problem,
         IID,
         message="K-SEQ's division factor is defined for i.i.d. drafts; the problem has {law!r}. Use law=otm.IID({law.k}).",
+        gradients=True,
     )
 
 
 def gamma_star_curve(problem: Problem, ks: Sequence[int]) -> Array:
     """Return γ* for each k, shape `(len(ks), ...)`, all from one curve (see `gamma_star`)."""
     _iid(problem)
-    return by_rows(lambda p, q: _root(_pieces(p, q, ks), ks)[0], problem.draft, problem.target)
+    return _at_root(problem, ks, lambda pieces, ks: _root(pieces, ks)[0], _slopes_of_root)
+
+
+def _at_root(
+    problem: Problem,
+    ks: Sequence[int],
+    answer: Callable[[Array, Sequence[int]], Array],
+    slopes: Callable[[Array, Sequence[int]], Array],
+) -> Array:
+    """Return an answer at γ*_k for each k, `(len(ks), ...)`; `slopes` are its derivatives by H at fixed γ*, for gradients."""
+    p, q = untracked(problem.draft), untracked(problem.target)
+    if not tracks_gradient(problem.draft, problem.target):
+        return by_rows(lambda p, q: answer(_pieces(p, q, ks), ks), p, q)
+    n = len(ks)
+
+    def found(p: Array, q: Array) -> Array:
+        pieces = _pieces(p, q, ks)
+        return namespace(pieces).concat([answer(pieces, ks), _root(pieces, ks)[0], slopes(pieces, ks)], axis=0)
+
+    parts = by_rows(found, p, q)
+    return along_curve(parts[:n, ...], problem.draft, problem.target, levels=parts[n : 2 * n, ...], weights=parts[2 * n :, ...])
 
 
 def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
@@ -236,6 +260,36 @@ def _root(pieces: Array, ks: Sequence[int]) -> tuple[Array, Array]:
 def _acceptance_at_root(pieces: Array, ks: Sequence[int]) -> Array:
     with quiet():
         return _accept(_root(pieces, ks)[1], _exponents(ks, pieces[0, 0, ...]))
+
+
+def _slopes_of_acceptance(pieces: Array, ks: Sequence[int]) -> Array:
+    """Return how the acceptance moves with H(γ*) at fixed γ*, `(len(ks), ...)`: (s β/γ)/(A + s B/γ²), see `_slopes_of_root`.
+
+    Where p = q, at its largest value, 0; with disjoint supports 1.
+    """
+    beta, gamma, s, steepness = _around_root(pieces, ks)
+    with quiet():
+        slopes = s * beta / gamma / steepness
+    return namespace(pieces).where(steepness > 0, slopes, 1.0 - clip(beta, 0.0, 1.0))
+
+
+def _slopes_of_root(pieces: Array, ks: Sequence[int]) -> Array:
+    """Return how γ* moves with H(γ*) at fixed γ*, `(len(ks), ...)`: −(1 − s/γ)/(A + s B/γ²), s = k (1 − β)^{k−1}.
+
+    By the implicit function theorem on H(γ) = p_acc(H(γ)/γ), where H = A γ + B; 0 where p = q or supports are disjoint.
+    """
+    _, gamma, s, steepness = _around_root(pieces, ks)
+    with quiet():
+        slopes = (s / gamma - 1.0) / steepness
+    return namespace(pieces).where(steepness > 0, slopes, 0.0 * gamma)
+
+
+def _around_root(pieces: Array, ks: Sequence[int]) -> tuple[Array, Array, Array, Array]:
+    """Return β, γ*, s = p_acc′(β), and the derivative A + s B/γ² of γβ − p_acc by γ, `(len(ks), ...)` each."""
+    gamma, beta = _root(pieces, ks)
+    k = _exponents(ks, pieces[0, 0, ...])
+    s = k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0)
+    return beta, gamma, s, pieces[3, ...] + s * pieces[4, ...] / gamma**2
 
 
 def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm._arrays import Array, by_rows
+from otm._arrays import Array, by_rows, tracks_gradient, untracked
 from otm.drafts.iid import IID
 from otm.overlap import overlap_at
+from otm.overlap.gradient import along_curve
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Verifier
@@ -30,6 +31,7 @@ class Maximal(Verifier):
     title = "single-draft rejection"
     lossless = True
     laws = (IID(1),)
+    differentiable = True
 
     def prepare(self, problem: Problem) -> AcceptInTurn:
         """Compute acceptance probabilities and residual."""
@@ -38,4 +40,8 @@ class Maximal(Verifier):
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return Σ min(p, q)."""
-        return by_rows(lambda p, q: overlap_at(p, q)[None], problem.draft, problem.target)[0]
+        p, q = untracked(problem.draft), untracked(problem.target)
+        value = by_rows(lambda p, q: overlap_at(p, q)[None], p, q)
+        if tracks_gradient(problem.draft, problem.target):
+            value = along_curve(value, problem.draft, problem.target, levels=1.0)
+        return value[0]

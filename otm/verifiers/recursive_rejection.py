@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, namespace, total
+from otm._arrays import Array, by_rows, namespace, total, tracks_gradient, untracked, with_gradient
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.overlap import overlap_at
-from otm.problem import Problem
+from otm.overlap.gradient import height_and_slope
+from otm.problem import Problem, refuse_gradients
 from otm.results import Definition
 from otm.verifiers.base import CurvedVerifier
 from otm.verifiers.rejection_without_replacement import RecursiveRejectionWithoutReplacementRule, exact_acceptance
@@ -46,6 +47,7 @@ class RecursiveRejection(CurvedVerifier):
     title = "recursive rejection"
     lossless = True
     laws = (IID, WithoutReplacement)
+    differentiable = True
 
     def prepare(self, problem: Problem) -> AcceptInTurn | RecursiveRejectionWithoutReplacementRule:
         """Compute the k acceptance vectors and the last residual; without replacement, running sums that give them on a path."""
@@ -61,7 +63,8 @@ class RecursiveRejection(CurvedVerifier):
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
         """Read every prefix of one recursion to max(ks), batched; without replacement, sum over paths for each k, one row."""
         if not isinstance(problem.law, WithoutReplacement):
-            return by_rows(lambda p, q: _without_order(p, q, ks), problem.draft, problem.target)
+            return _without_order(problem.draft, problem.target, ks)
+        refuse_gradients(problem, f"The acceptance of {self!r} for drafts without replacement")
         purpose = "The exact acceptance without replacement"
         values = [exact_acceptance(problem.with_law(problem.law.with_k(k)).single(purpose=purpose)) for k in ks]
         xp = namespace(problem.draft, problem.target)
@@ -91,4 +94,20 @@ def rejection_levels(height: Callable[[Array], Array], whole: Array, ks: Sequenc
 
 def _without_order(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     """Evaluate the curve level by level: k passes are cheaper than a sort."""
-    return rejection_levels(lambda level: overlap_at(draft, target, level), total(target), ks)
+    values = by_rows(
+        lambda p, q: rejection_levels(lambda level: overlap_at(p, q, level), total(q), ks), untracked(draft), untracked(target)
+    )
+    return with_gradient(values, _levels_in_turn(draft, target, ks)) if tracks_gradient(draft, target) else values
+
+
+def _levels_in_turn(draft: Array, target: Array, ks: Sequence[int]) -> Array:
+    """Return H(t_k) for each k with the gradient that the levels before it pass on: dt_{i+1} = (1 − P(r ≥ t_i)) dt_i − dH(t_i)."""
+    xp = namespace(draft, target)
+    level = xp.ones_like(total(untracked(target)))
+    moved, heights = 0.0 * level, {}
+    for stage in range(1, max(ks) + 1):
+        height, slope = height_and_slope(draft, target, level)
+        heights[stage] = height + slope * moved
+        moved = moved - heights[stage]
+        level = level + 1.0 - untracked(height)
+    return xp.stack([heights[k] for k in ks], axis=0)
