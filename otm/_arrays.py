@@ -62,6 +62,11 @@ def untracked(array: Array) -> Array:
     return array.detach() if array_api_compat.is_torch_array(array) and array.requires_grad else array
 
 
+def searched(array: Array) -> Array:
+    """Return what a search for levels or cuts may read: the numbers alone, on the host without a copy as a NumPy array."""
+    return to_numpy(array) if str(array.device) == "cpu" else untracked(array)
+
+
 def with_gradient(values: Array, function: Array) -> Array:
     """Return the values with the gradient of another array of their shape: what that array itself is does not matter, if finite.
 

@@ -360,6 +360,8 @@ def check_real(value: Any, *, name: str, low: float, high: float = float("inf"),
     1.0
     """
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}]"
+    if tracks_gradient(value):
+        raise InvalidParameter(f"{name} must not require a gradient, for none is passed on; this tensor does. Call .detach().")
     try:
         if isinstance(value, str | bytes):
             raise TypeError(f"{type(value).__name__} is not a number")

@@ -115,8 +115,8 @@ def refuse_gradients(problem: Problem, what: str) -> None:
     """Raise `Unsupported` if the problem's tensors require gradients, which `what` does not pass on."""
     if tracks_gradient(problem.draft, problem.target):
         raise Unsupported(
-            f"{what} has no gradient, and a tensor of this problem requires one. Call .detach() on draft and target; gradients "
-            "are passed on by otm.optimal_acceptance and otm.acceptance of verifiers whose `differentiable` is true."
+            f"{what} passes no gradient on, and a tensor of this problem requires one. Call .detach() on draft and target; laws "
+            "and verifiers whose `differentiable` is true pass gradients on through otm.optimal_acceptance and otm.acceptance."
         )
 
 

@@ -29,10 +29,13 @@ def finetune(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    corpus = texts.from_text_files(text) if text else texts.from_installed_packages(constraints)
-    plan = Plan(steps=steps, seeds=tuple(range(seeds)))
-    bench = prepare_bench(corpus.texts(held_out=False), plan, draft=str(draft))
-    source = {"kind": corpus.provenance["kind"], "sha256": corpus.digest, "documents": len(corpus.documents)}
+    plan = Plan(steps=steps, trial_steps=max(1, steps // 3), seeds=tuple(range(seeds)))
+    bench, source = prepare_bench(
+        lambda: texts.from_text_files(text) if text else texts.from_installed_packages(constraints),
+        plan,
+        work=work,
+        draft=str(draft),
+    )
     path, record = write_fine_tuning(bench, work=work, out=out, corpus=source)
     for row in record["rows"]:
         shown = f"{row['figure']:<28} {row['loss']:<22} {row['mean']:.4f} [{row['low']:.4f}, {row['high']:.4f}]"

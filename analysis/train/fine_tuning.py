@@ -24,11 +24,12 @@ from tqdm import tqdm
 import otm
 
 from ..errors import AnalysisError
-from ..files import write_json
+from ..files import appearing, make_folder, write_json
 from ..layout import SHIPPED_PAIR
 from ..models.pair import Pair, load_pair
 from ..provenance import environment, file_digest, origin
 from ..statistics import clustered_means
+from .texts import Corpus
 from .training import (
     encode,
     learning_rate_at,
@@ -100,6 +101,7 @@ class Plan:
     Attributes:
         steps, batch, context: length of a run, windows of a step, tokens of a window.
         rates: the learning rates that every loss chooses from.
+        trial_steps: length of the runs that they are chosen by.
         seeds: seeds of the batches of the runs whose figures count; the rates are chosen on another.
         windows: windows that rates are chosen on.
     """
@@ -108,6 +110,7 @@ class Plan:
     batch: int = 4
     context: int = 128
     rates: tuple[float, ...] = (1e-3, 3e-3, 9e-3)
+    trial_steps: int = 100
     seeds: tuple[int, ...] = (0, 1, 2)
     windows: int = 40
 
@@ -137,23 +140,35 @@ class Bench:
     identity: str
 
 
-def prepare_bench(texts: Sequence[str], plan: Plan, *, draft: str, device: str = "cpu") -> Bench:
-    """Load the models and cut the texts: the last windows choose learning rates, the rest is trained on.
+def prepare_bench(
+    gather: Callable[[], Corpus], plan: Plan, *, work: Path, draft: str, device: str = "cpu"
+) -> tuple[Bench, dict[str, Any]]:
+    """Load the models and cut a corpus: the last windows choose learning rates, the rest is trained on.
 
     Figures are reported on the pair's held-out text, which lies beside it.
+
+    Args:
+        gather: returns the corpus; called once, its training side is kept in `work`.
+        plan: what the runs are.
+        work: folder of what is finished.
+        draft: folder of the draft model.
+        device: where models run.
+
+    Returns:
+        The bench, and where its texts come from.
 
     Raises:
         AnalysisError: if there are too few tokens.
     """
     pair = load_pair(draft=draft, device=device)
-    tokens = encode(pair.tokenizer, list(texts))
+    tokens, source = _tokens(gather, pair, make_folder(work))
     kept = plan.windows * plan.context
     if len(tokens) < kept + 2 * plan.context:
         raise AnalysisError(
             f"Fine-tuning needs more than {kept + 2 * plan.context} tokens; the text has {len(tokens)}. Give more text."
         )
     held_out = np.asarray(pair.encode((SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")))
-    return Bench(
+    bench = Bench(
         pair=pair,
         plan=plan,
         tokens=tokens[:-kept],
@@ -165,6 +180,22 @@ def prepare_bench(texts: Sequence[str], plan: Plan, *, draft: str, device: str =
             sort_keys=True,
         ),
     )
+    return bench, source
+
+
+def _tokens(gather: Callable[[], Corpus], pair: Pair, work: Path) -> tuple[NDArray[np.uint16], dict[str, Any]]:
+    """Return the training side of a corpus as tokens and its provenance, from `work` if they are there."""
+    cache, origin_of = work / "tokens.npz", work / "corpus.json"
+    if not (cache.is_file() and origin_of.is_file()):
+        corpus = gather()
+        with appearing(cache) as file:
+            np.savez(file, tokens=encode(pair.tokenizer, corpus.texts(held_out=False)))
+        source = {"kind": corpus.provenance["kind"], "sha256": corpus.digest, "documents": len(corpus.documents)}
+        write_json(origin_of, source)
+    with np.load(cache, allow_pickle=False) as stored:
+        tokens: NDArray[np.uint16] = stored["tokens"]
+    source = json.loads(origin_of.read_text(encoding="utf-8"))
+    return tokens, source
 
 
 def fine_tune(bench: Bench, *, work: Path, losses: Sequence[str] = tuple(LOSSES)) -> dict[str, Any]:
@@ -181,7 +212,9 @@ def fine_tune(bench: Bench, *, work: Path, losses: Sequence[str] = tuple(LOSSES)
         bench,
         lambda: {
             candidate.name: float(np.mean(acceptance_by_window(bench, model, choosing=True)[_key(*CHOSEN_BY)]))
-            for candidate, model in train_side_by_side(bench, trials, seed=max(plan.seeds) + 1, folder=work / "rates").items()
+            for candidate, model in train_side_by_side(
+                bench, trials, seed=max(plan.seeds) + 1, steps=plan.trial_steps, folder=work / "rates"
+            ).items()
         },
     )
     for loss in losses:
@@ -191,7 +224,7 @@ def fine_tune(bench: Bench, *, work: Path, losses: Sequence[str] = tuple(LOSSES)
         candidates = [Candidate(loss, chosen[loss]) for loss in losses]
 
         def run(seed: int = seed, candidates: Sequence[Candidate] = candidates) -> dict[str, Any]:
-            trained = train_side_by_side(bench, candidates, seed=seed, folder=work / f"seed{seed}")
+            trained = train_side_by_side(bench, candidates, seed=seed, steps=plan.steps, folder=work / f"seed{seed}")
             return {candidate.loss: acceptance_by_window(bench, model) for candidate, model in trained.items()}
 
         runs.append(_cached(work / f"seed{seed}.json", bench, run))
@@ -203,6 +236,7 @@ def train_side_by_side(
     candidates: Sequence[Candidate],
     *,
     seed: int,
+    steps: int,
     folder: Path,
     save_every: float = _SAVE_EVERY,
     after_step: Callable[[int], None] | None = None,
@@ -214,13 +248,13 @@ def train_side_by_side(
     plan, device = bench.plan, bench.pair.device
     models = {candidate: copy.deepcopy(bench.pair.draft).train() for candidate in candidates}
     optimisers = {candidate: make_optimiser(model, candidate.rate) for candidate, model in models.items()}
-    identity = json.dumps([bench.identity, seed, [candidate.name for candidate in candidates]])
+    identity = json.dumps([bench.identity, seed, steps, [candidate.name for candidate in candidates]])
     folder.mkdir(parents=True, exist_ok=True)
     tensors, first = read_checkpoint(folder, identity=identity)
     for candidate in candidates if first else ():
         restore_training(models[candidate], optimisers[candidate], tensors, first, prefix=f"{candidate.name}/")
     saved = time.monotonic()
-    progress = tqdm(range(first, plan.steps), initial=first, total=plan.steps, desc=folder.name, unit="step", mininterval=5)
+    progress = tqdm(range(first, steps), initial=first, total=steps, desc=folder.name, unit="step", mininterval=5)
     for step in progress:
         rows = batch_of(bench.tokens, plan, seed, step).to(device)
         with torch.inference_mode():
@@ -229,14 +263,14 @@ def train_side_by_side(
         target = target.clone()  # an ordinary tensor, which may take part in what is differentiated
         for candidate, model in models.items():
             for group in optimisers[candidate].param_groups:
-                group["lr"] = learning_rate_at(candidate.rate, step, plan.steps)
+                group["lr"] = learning_rate_at(candidate.rate, step, steps)
             logits = model(rows[:, :-1], use_cache=False).logits[..., : bench.pair.num_tokens]
             loss = LOSSES[candidate.loss](logits.float().flatten(0, 1), target, rows[:, 1:].flatten())
             optimisers[candidate].zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimisers[candidate].step()
-        if step + 1 == plan.steps or time.monotonic() - saved > save_every:
+        if step + 1 == steps or time.monotonic() - saved > save_every:
             state: dict[str, torch.Tensor] = {}
             for candidate in candidates:
                 state |= training_state(models[candidate], optimisers[candidate], prefix=f"{candidate.name}/")

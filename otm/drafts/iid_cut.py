@@ -26,8 +26,8 @@ from otm._arrays import (
     integer_power,
     namespace,
     quiet,
+    searched,
     tracks_gradient,
-    untracked,
 )
 from otm.overlap import OverlapCurve
 from otm.overlap.curve import on_rows
@@ -37,6 +37,9 @@ LARGEST_MULTIPLIED_POWER = 64
 """Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2 units in the last place lost."""
 
 
+_ALMOST_ONE = 1.0 - 2.0**-53
+
+
 def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     """Return α*_k = 1 + min_j [Q(T_j) − P(T_j)^k] over prefixes T_j, for each k, shape `(len(ks), ...)` in float64.
 
@@ -44,8 +47,9 @@ def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     the running sums, for every k.
     """
     if tracks_gradient(draft, target):
-        found = by_rows(lambda p, q: _optimum_and_levels(OverlapCurve.of(p, q), ks), untracked(draft), untracked(target))
-        return along_curve(found[: len(ks), ...], draft, target, levels=found[len(ks) :, ...])
+        found = by_rows(lambda p, q: _optimum_and_levels(p, q, ks), searched(draft), searched(target))
+        values, levels = (namespace(draft).asarray(part, device=draft.device) for part in (found[: len(ks)], found[len(ks) :]))
+        return along_curve(values, draft, target, levels=levels)
     return by_rows(
         lambda p, q: on_rows(lambda bins, *rows: bins.optimum(*rows, ks), lambda curve: optimum_along(curve, ks), p, q),
         draft,
@@ -74,25 +78,31 @@ def optimum_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
     return xp.stack([1.0 - clip(gains[k], 0.0, 1.0) for k in ks], axis=0)
 
 
-def _optimum_and_levels(curve: OverlapCurve, ks: Sequence[int]) -> Array:
-    return namespace(curve.above_draft).concat([optimum_along(curve, ks), levels_along(curve, ks)], axis=0)
-
-
-def levels_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
-    """Return the level λ_k = k P(T)^{k−1} of a minimising cut T for each k, `(len(ks), ...)`: {q < λ p} is one too.
+def _optimum_and_levels(draft: Array, target: Array, ks: Sequence[int]) -> Array:
+    """Return α*_k, and below it the level λ_k = k P(T)^{k−1} of a minimising cut T, `(2 len(ks), ...)`: {q < λ p} is one too.
 
     The cut is all that a gradient needs of the search: α*_k = 1 + min_λ [H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}], so that at the
     minimum dα* = dH at fixed λ (docs/theory.md, "Gradients").
     """
+    xp, n = namespace(draft), len(ks)
+    found = on_rows(
+        lambda bins, *rows: bins.optimum_and_outside(*rows, ks), lambda curve: _optimum_and_outside(curve, ks), draft, target
+    )
+    log_inside = xp.log1p(-clip(found[n:, ...], 0.0, _ALMOST_ONE))
+    return xp.concat([found[:n, ...], xp.stack([k * xp.exp((k - 1) * log_inside[i, ...]) for i, k in enumerate(ks)])], axis=0)
+
+
+def _optimum_and_outside(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+    """Return α*_k, and below it P(Tᶜ) of a cut T that attains it, `(2 len(ks), ...)`."""
     xp = namespace(curve.above_draft)
-    log_inside = xp.log1p(-xp.minimum(curve.above_draft, xp.ones_like(curve.above_draft)))
-    levels = []
+    log_inside = xp.log1p(-clip(curve.above_draft, 0.0, _ALMOST_ONE))
+    outside = []
     for k in ks:
         height = xp.exp(k * log_inside) + curve.above_target
         best = xp.argmax(height, axis=-1, keepdims=True)
-        inside = xp.exp((k - 1) * gather(log_inside, best)) if k > 1 else xp.ones_like(gather(log_inside, best))
-        levels.append(k * xp.where(gather(height, best) > 1.0, inside, xp.ones_like(inside))[..., 0])  # else T = Ω, P(T) = 1
-    return xp.stack(levels, axis=0)
+        gain, mass = gather(height, best)[..., 0], gather(curve.above_draft, best)[..., 0]
+        outside.append(xp.where(gain > 1.0, mass, 0.0 * mass))  # else T = Ω
+    return xp.concat([optimum_along(curve, ks), xp.stack(outside, axis=0)], axis=0)
 
 
 def _worst_gains(outside: Array, rejected: Array, ks: Sequence[int]) -> dict[int, Array]:

@@ -55,10 +55,21 @@ def try_out() -> None:
 
 def optimum(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
     """Return α*_k for each k, `(len(ks), rows)`, of rows `(rows, V)`, and which rows are left to the caller."""
+    values, _, left = _optimum_and_outside(p, q, ks)
+    return values, left
+
+
+def optimum_and_outside(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
+    """Return α*_k and below it P(Tᶜ) of a cut T that attains it, `(2 len(ks), rows)`, and which rows are left to the caller."""
+    values, outside, left = _optimum_and_outside(p, q, ks)
+    return np.concatenate([values, outside]), left
+
+
+def _optimum_and_outside(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Floats, Mask]:
     ascending, of_k = np.unique(np.asarray(ks, dtype=np.int64), return_inverse=True)
-    values, left = np.empty((len(ascending), len(p))), np.zeros(len(p), dtype=np.bool_)
-    _optimum(p, q, ascending, values, left)
-    return values[of_k], left
+    values, outside, left = *np.empty((2, len(ascending), len(p))), np.zeros(len(p), dtype=np.bool_)
+    _optimum(p, q, ascending, values, outside, left)
+    return values[of_k], outside[of_k], left
 
 
 def kseq_pieces(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
@@ -224,8 +235,8 @@ def _put_in_order(
         tokens[first : first + m], ratio[first : first + m] = moved[:m], values[:m]
 
 
-@compile_once(types.void(*_QUESTION, types.float64[:, ::1], types.boolean[::1]))
-def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> None:
+@compile_once(types.void(*_QUESTION, types.float64[:, ::1], types.float64[:, ::1], types.boolean[::1]))
+def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, outside: Floats, left: Mask) -> None:
     width, num_ks = p.shape[1], len(ks)
     place, sums = np.empty(width, dtype=np.int32), np.empty((4, _BINS, 2))
     used, edges = np.empty(_BINS, dtype=np.int64), np.empty((_BINS + 1, 2))
@@ -247,9 +258,10 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
             else:
                 for j in range(n + 1):
                     power[j] = math.exp(k * math.log1p(-min(edges[j, 0], 1.0)))
-            best = 1.0  # T = Ω: b − Q = 0
+            best, outside[i, r] = 1.0, 0.0  # T = Ω: b − Q = 0
             for j in range(n + 1):
-                best = max(best, power[j] + edges[j, 1])
+                if power[j] + edges[j, 1] > best:
+                    best, outside[i, r] = power[j] + edges[j, 1], edges[j, 0]
             values[i, r] = best
             for j in range(n):
                 mass = edges[j + 1, 0] - edges[j, 0]
@@ -276,7 +288,8 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
                                 contained = _integer_power(max(1.0 - above, 0.0), k)
                             else:
                                 contained = math.exp(k * math.log1p(-min(above, 1.0)))
-                            values[i, r] = max(values[i, r], contained + target)
+                            if contained + target > values[i, r]:
+                                values[i, r], outside[i, r] = contained + target, above
         for i in range(num_ks):
             values[i, r] = 1.0 - min(max(values[i, r] - 1.0, 0.0), 1.0)
 

@@ -31,33 +31,39 @@ def along_curve(values: Array, draft: Array, target: Array, *, levels: Array | f
     Returns:
         `(n, ...)`.
 
-    Cost: that of `height_and_slope`, n times.
+    Cost: that of `height_at`, n times.
     """
     xp = namespace(values)
     number, zeros = int(values.shape[0]), xp.zeros_like(values)
     levels, weights = levels + zeros, weights + zeros
-    heights = [weights[i, ...] * height_and_slope(draft, target, levels[i, ...])[0] for i in range(number)]
+    heights = [weights[i, ...] * height_at(draft, target, levels[i, ...]) for i in range(number)]
     return with_gradient(values, xp.stack(heights, axis=0))
 
 
-def height_and_slope(draft: Array, target: Array, level: Array) -> tuple[Array, Array]:
-    """Return H(t) at fixed levels, with gradients to draft and target, and its slope P(q ≥ t p), without.
+def height_at(draft: Array, target: Array, level: Array) -> Array:
+    """Return H(t) at fixed levels, with gradients to draft and target.
 
     Args:
         draft, target: masses `(..., V)`.
         level: t ≥ 0 `(...)`, finite; where they come from is not differentiated.
 
     Returns:
-        Two arrays `(...)` in float64. The sums run in the precision of the masses: they are for their gradients.
+        `(...)` in float64, summed in the precision of the masses: it is for its gradient.
 
-    Cost: two passes, and one again for the gradient, which keeps a bit for each token.
+    Cost: a pass, and one again for the gradient, which keeps a byte for each token.
 
     >>> import numpy as np
-    >>> height_and_slope(np.array([0.75, 0.25]), np.array([0.5, 0.5]), np.array(1.0))  # .5 + .25
-    (np.float64(0.75), np.float64(0.25))
+    >>> float(height_at(np.array([0.75, 0.25]), np.array([0.5, 0.5]), np.array(1.0)))  # .5 + .25
+    0.75
     """
     xp = namespace(draft, target)
     raised = xp.astype(untracked(level), draft.dtype)[..., None] * draft
     below = untracked(target) < untracked(raised)
-    slope = total(xp.where(below, xp.zeros_like(untracked(draft)), untracked(draft)))
-    return total(xp.where(below, target, raised)), slope
+    return xp.astype(xp.sum(xp.where(below, target, raised), axis=-1), xp.float64)
+
+
+def slope_at(draft: Array, target: Array, level: Array) -> Array:
+    """Return H′(t) = P(q ≥ t p) at levels `(...)`, without gradients; see `height_at`."""
+    xp, p, q = namespace(draft, target), untracked(draft), untracked(target)
+    below = q < xp.astype(untracked(level), p.dtype)[..., None] * p
+    return total(xp.where(below, xp.zeros_like(p), p))

@@ -12,7 +12,7 @@ from otm.trees.interchange import (
     tree_from_json,
     tree_to_json,
 )
-from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
+from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance, tree_expected_tokens
 from otm.trees.positions import (
     PositionAcceptance,
 )
@@ -65,6 +65,7 @@ __all__ = [
     "shape_from_successors",
     "target_seconds_at",
     "tree_acceptance",
+    "tree_expected_tokens",
     "tree_from_json",
     "tree_program",
     "tree_to_json",

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, clip, namespace, quiet, total, tracks_gradient, untracked
+from otm._arrays import Array, by_rows, clip, namespace, quiet, searched, total, tracks_gradient
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
@@ -146,17 +146,17 @@ def _at_root(
     slopes: Callable[[Array, Sequence[int]], Array],
 ) -> Array:
     """Return an answer at γ*_k for each k, `(len(ks), ...)`; `slopes` are its derivatives by H at fixed γ*, for gradients."""
-    p, q = untracked(problem.draft), untracked(problem.target)
-    if not tracks_gradient(problem.draft, problem.target):
-        return by_rows(lambda p, q: answer(_pieces(p, q, ks), ks), p, q)
-    n = len(ks)
+    draft, target = problem.draft, problem.target
+    if not tracks_gradient(draft, target):
+        return by_rows(lambda p, q: answer(_pieces(p, q, ks), ks), draft, target)
+    xp, n = namespace(draft, target), len(ks)
 
     def found(p: Array, q: Array) -> Array:
         pieces = _pieces(p, q, ks)
         return namespace(pieces).concat([answer(pieces, ks), _root(pieces, ks)[0], slopes(pieces, ks)], axis=0)
 
-    parts = by_rows(found, p, q)
-    return along_curve(parts[:n, ...], problem.draft, problem.target, levels=parts[n : 2 * n, ...], weights=parts[2 * n :, ...])
+    parts = xp.asarray(by_rows(found, searched(draft), searched(target)), device=draft.device)
+    return along_curve(parts[:n, ...], draft, target, levels=parts[n : 2 * n, ...], weights=parts[2 * n :, ...])
 
 
 def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:

@@ -11,11 +11,15 @@ from otm._arrays import Array, by_rows, namespace, total, tracks_gradient, untra
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.overlap import overlap_at
-from otm.overlap.gradient import height_and_slope
-from otm.problem import Problem, refuse_gradients
+from otm.overlap.gradient import height_at, slope_at
+from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import CurvedVerifier
-from otm.verifiers.rejection_without_replacement import RecursiveRejectionWithoutReplacementRule, exact_acceptance
+from otm.verifiers.rejection_without_replacement import (
+    RecursiveRejectionWithoutReplacementRule,
+    exact_acceptance,
+    with_path_gradient,
+)
 from otm.verifiers.rules import AcceptInTurn, single_draft_rejection
 
 
@@ -64,10 +68,12 @@ class RecursiveRejection(CurvedVerifier):
         """Read every prefix of one recursion to max(ks), batched; without replacement, sum over paths for each k, one row."""
         if not isinstance(problem.law, WithoutReplacement):
             return _without_order(problem.draft, problem.target, ks)
-        refuse_gradients(problem, f"The acceptance of {self!r} for drafts without replacement")
         purpose = "The exact acceptance without replacement"
-        values = [exact_acceptance(problem.with_law(problem.law.with_k(k)).single(purpose=purpose)) for k in ks]
-        xp = namespace(problem.draft, problem.target)
+        p, q, xp = problem.draft, problem.target, namespace(problem.draft, problem.target)
+        single = Problem(draft=untracked(p), target=untracked(q), law=problem.law).single(purpose=purpose)
+        values = [exact_acceptance(single.with_law(problem.law.with_k(k))) for k in ks]
+        if tracks_gradient(p, q):
+            return xp.stack([with_path_gradient(value, p, q, k) for value, k in zip(values, ks, strict=True)], axis=0)
         return xp.asarray(values, dtype=xp.float64, device=problem.draft.device)
 
 
@@ -106,8 +112,8 @@ def _levels_in_turn(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     level = xp.ones_like(total(untracked(target)))
     moved, heights = 0.0 * level, {}
     for stage in range(1, max(ks) + 1):
-        height, slope = height_and_slope(draft, target, level)
-        heights[stage] = height + slope * moved
+        height = height_at(draft, target, level)
+        heights[stage] = height + slope_at(draft, target, level) * moved
         moved = moved - heights[stage]
         level = level + 1.0 - untracked(height)
     return xp.stack([heights[k] for k in ks], axis=0)
