@@ -54,7 +54,10 @@ def tracks_gradient(*arrays: Array) -> bool:
 
     Under `torch.no_grad()` nothing is, not even from such a tensor.
     """
-    return any(array_api_compat.is_torch_array(array) and array.requires_grad and array[...].requires_grad for array in arrays)
+    return any(
+        array_api_compat.is_torch_array(array) and array.requires_grad and (array[None][:0] + 0.0).requires_grad
+        for array in arrays
+    )
 
 
 def untracked(array: Array) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array, as_scalar_or_array, clip, namespace
+from otm._arrays import Array, as_scalar_or_array, clip, namespace, tracks_gradient
 from otm.drafts.base import Law, enumerate_drafts
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_rng
@@ -185,7 +185,8 @@ def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], 
         return clip(verifier.curve(problem, ks, definition), 0.0, 1.0)
     xp = namespace(problem.draft, problem.target)
     rows = [verifier.acceptance(problem.with_law(law.with_k(count)), definition) for count in ks]
-    return clip(xp.stack([xp.asarray(row, dtype=xp.float64) for row in rows], axis=0), 0.0, 1.0)
+    rows = [row if tracks_gradient(row) else xp.asarray(row, dtype=xp.float64) for row in rows]
+    return clip(xp.stack(rows, axis=0), 0.0, 1.0)
 
 
 def kernel(verifier: Verifier, problem: Problem, drafts: object) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ def finetune(
     / "draft_small",
     text: Annotated[list[Path] | None, typer.Option(help="UTF-8 text to train on. Default: as `train`.")] = None,
     constraints: Annotated[Path, typer.Option(help="Pinned packages whose docstrings are used.")] = Path("constraints.txt"),
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each run.")] = 300,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each run.")] = 200,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each loss.")] = 3,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; figures depend on it in the last bits.")] = None,
 ) -> None:

@@ -106,11 +106,11 @@ class Plan:
         windows: windows that rates are chosen on.
     """
 
-    steps: int = 300
-    batch: int = 4
+    steps: int = 200
+    batch: int = 2
     context: int = 128
     rates: tuple[float, ...] = (1e-3, 3e-3, 9e-3)
-    trial_steps: int = 100
+    trial_steps: int = 66
     seeds: tuple[int, ...] = (0, 1, 2)
     windows: int = 40
 
@@ -204,19 +204,17 @@ def fine_tune(bench: Bench, *, work: Path, losses: Sequence[str] = tuple(LOSSES)
     What is finished is kept in `work`; a killed run goes on from its last checkpoint.
     """
     plan = bench.plan
-    start = _cached(work / "start.json", bench, lambda: {"start": acceptance_by_window(bench, bench.pair.draft)})["start"]
+    start = _cached(work / "start.json", bench, lambda: acceptance_by_window(bench, {"start": bench.pair.draft}))["start"]
     trials = [Candidate(loss, rate) for loss in losses for rate in plan.rates]
     chosen: dict[str, float] = {}
-    tuned = _cached(
-        work / "rates.json",
-        bench,
-        lambda: {
-            candidate.name: float(np.mean(acceptance_by_window(bench, model, choosing=True)[_key(*CHOSEN_BY)]))
-            for candidate, model in train_side_by_side(
-                bench, trials, seed=max(plan.seeds) + 1, steps=plan.trial_steps, folder=work / "rates"
-            ).items()
-        },
-    )
+
+    def tune() -> dict[str, Any]:
+        seed = max(plan.seeds) + 1
+        trained = train_side_by_side(bench, trials, seed=seed, steps=plan.trial_steps, folder=work / "rates")
+        found = acceptance_by_window(bench, {each.name: model for each, model in trained.items()}, choosing=True)
+        return {name: float(np.mean(values[_key(*CHOSEN_BY)])) for name, values in found.items()}
+
+    tuned = _cached(work / "rates.json", bench, tune)
     for loss in losses:
         chosen[loss] = max(plan.rates, key=lambda rate: tuned[Candidate(loss, rate).name])
     runs = []
@@ -225,7 +223,7 @@ def fine_tune(bench: Bench, *, work: Path, losses: Sequence[str] = tuple(LOSSES)
 
         def run(seed: int = seed, candidates: Sequence[Candidate] = candidates) -> dict[str, Any]:
             trained = train_side_by_side(bench, candidates, seed=seed, steps=plan.steps, folder=work / f"seed{seed}")
-            return {candidate.loss: acceptance_by_window(bench, model) for candidate, model in trained.items()}
+            return acceptance_by_window(bench, {candidate.loss: model for candidate, model in trained.items()})
 
         runs.append(_cached(work / f"seed{seed}.json", bench, run))
     return summary(start, runs, losses) | {"rates": chosen, "tuning": tuned, "plan": dataclasses.asdict(plan)}
@@ -289,26 +287,32 @@ def batch_of(tokens: NDArray[np.uint16], plan: Plan, seed: int, step: int) -> to
 
 
 @torch.inference_mode()
-def acceptance_by_window(bench: Bench, draft: Any, *, choosing: bool = False) -> dict[str, list[float]]:
-    """Return the mean over each window's positions of every scheme's acceptance, and of the forward KL, by name."""
-    found: dict[str, list[float]] = {}
+def acceptance_by_window(
+    bench: Bench, drafts: Mapping[str, Any], *, choosing: bool = False
+) -> dict[str, dict[str, list[float]]]:
+    """Return, for each draft model, the mean over each window's positions of every scheme's acceptance and of the forward KL."""
+    found: dict[str, dict[str, list[float]]] = {name: {} for name in drafts}
     windows = bench.chosen_on if choosing else bench.reported_on
     for window in tqdm(windows, desc="acceptance", unit="window", mininterval=5):
         row = torch.from_numpy(window)[None].to(bench.pair.device)
-        draft_logits, target_logits = (
-            model(row, use_cache=False).logits[0, :, : bench.pair.num_tokens].double() for model in (draft, bench.pair.target)
-        )
-        p, q = (torch.softmax(logits, dim=-1).cpu().numpy() for logits in (draft_logits, target_logits))
-        problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
-        values = {
-            _key(scheme, k): float(np.mean(curve))
-            for scheme, answer in SCHEMES.items()
-            for k, curve in zip(EVALUATED_K, answer(problem), strict=True)
-        }
-        values["forward KL"] = float(np.mean(otm.divergences.kl_divergence(draft=p, target=q)))
-        for name, value in values.items():
-            found.setdefault(name, []).append(value)
+        q = _distributions(bench, bench.pair.target, row)
+        for name, draft in drafts.items():
+            p = _distributions(bench, draft, row)
+            problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
+            values = {
+                _key(scheme, k): float(np.mean(curve))
+                for scheme, answer in SCHEMES.items()
+                for k, curve in zip(EVALUATED_K, answer(problem), strict=True)
+            }
+            values["forward KL"] = float(np.mean(otm.divergences.kl_divergence(draft=p, target=q)))
+            for figure, value in values.items():
+                found[name].setdefault(figure, []).append(value)
     return found
+
+
+def _distributions(bench: Bench, model: Any, row: torch.Tensor) -> NDArray[np.float64]:
+    logits = model(row, use_cache=False).logits[0, :, : bench.pair.num_tokens]
+    return torch.softmax(logits.double(), dim=-1).cpu().numpy()
 
 
 def summary(start: Mapping[str, list[float]], runs: Sequence[Mapping[str, Any]], losses: Sequence[str]) -> dict[str, Any]:
