@@ -24,7 +24,7 @@ def from_logits(logits: object, *, temperature: float = 1.0, top_k: int | None =
         top_p: mass to keep, in (0, 1]; None keeps all.
 
     Returns:
-        Probabilities `(..., V)` of the same namespace, device and dtype.
+        Probabilities `(..., V)` of the same namespace, device and dtype; a tensor's gradient is passed on.
 
     Raises:
         InvalidDistribution: on NaN or +∞, a row without a finite logit, half precision, or an empty vocabulary.

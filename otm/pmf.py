@@ -91,7 +91,7 @@ def normalise(values: object) -> Array:
         values: weights `(..., V)`, finite and non-negative, each row with a positive sum.
 
     Returns:
-        Probabilities `(..., V)` of the same namespace and floating dtype.
+        Probabilities `(..., V)` of the same namespace and floating dtype; a tensor's gradient is passed on.
 
     Raises:
         InvalidDistribution: on negative, NaN or infinite weights, or a row without mass.

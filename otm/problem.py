@@ -26,6 +26,8 @@ class Problem:
         ShapeMismatch: if the vocabularies differ, leading axes do not broadcast, or the array kinds differ.
         InvalidParameter: if `law` is not a draft law, or asks for more drafts than it can give.
 
+    A tensor that requires a gradient stays part of its graph, divided by its sum; what cannot pass the gradient on refuses it.
+
     Cost: O(V) per row. An array whose rows sum to exactly 1 is kept, not copied: do not overwrite it while the problem is in use.
 
     >>> problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))

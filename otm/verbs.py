@@ -35,17 +35,24 @@ def optimal_acceptance(problem: Problem) -> Array:
         problem: any batch `(..., V)`, NumPy or torch.
 
     Returns:
-        A float, or `(...)` in float64 of the problem's array kind.
+        A float, or `(...)` in float64 of the problem's array kind. Tensors that require gradients get them, a subgradient at ties:
+        `(1 - otm.optimal_acceptance(problem)).mean().backward()` trains a drafter on the acceptance that k drafts will have.
 
     Raises:
         TooLarge: for laws whose minimising set must be searched, when it cannot be.
+        Unsupported: if gradients are required under a law that has none, such as drafts without replacement.
 
     Cost: O(V log V) for i.i.d. drafts, one sort and one scan; O(V) with numba on the host from 1,024 tokens on. Accuracy: about
-    1e-14 at V = 128,256, proved to be below 2e-13.
-    Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula".
+    1e-14 at V = 128,256, proved to be below 2e-13. A gradient costs one more pass, forwards and backwards each.
+    Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula", "Gradients".
 
     >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     0.9375
+    >>> import torch
+    >>> p = torch.tensor([0.75, 0.25], dtype=torch.float64, requires_grad=True)
+    >>> optimal_acceptance(Problem(draft=p, target=torch.tensor([0.5, 0.5]), law=IID(2))).backward()
+    >>> p.grad.tolist()  # λ = 2·(3/4) on the second token, less its mean under p
+    [-0.375, 1.125]
     """
     law = _law_with_optimum(problem)
     return as_scalar_or_array(law.optimal_values(problem.draft, problem.target, [law.k])[0])
@@ -59,7 +66,7 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
         k: numbers of drafts, each an integer ≥ 1.
 
     Returns:
-        `(len(k), ...)` in float64, non-decreasing in k.
+        `(len(k), ...)` in float64, non-decreasing in k; with gradients as `optimal_acceptance`.
 
     Raises:
         InvalidParameter: on an empty list or a k below 1.
@@ -137,10 +144,11 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
         by: which definition.
 
     Returns:
-        A float, or `(...)` in float64.
+        A float, or `(...)` in float64. Tensors that require gradients get them from verifiers whose `differentiable` is true:
+        `-otm.acceptance(otm.KSeq(), problem).log().mean()` is a loss.
 
     Raises:
-        Unsupported: if the verifier does not apply to the problem's law.
+        Unsupported: if the verifier does not apply to the problem's law, or gradients are required that it does not pass on.
         InvalidParameter: if `by` is neither.
         TooLarge: where the value needs an enumeration that is too large; `otm.estimate` gives an interval.
 
@@ -163,7 +171,7 @@ def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], 
         k: numbers of drafts, each an integer ≥ 1 that the verifier supports.
 
     Returns:
-        `(len(k), ...)` in float64.
+        `(len(k), ...)` in float64; with gradients as `acceptance`.
 
     Raises:
         As `acceptance`.

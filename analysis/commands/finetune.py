@@ -19,13 +19,14 @@ def finetune(
     constraints: Annotated[Path, typer.Option(help="Pinned packages whose docstrings are used.")] = Path("constraints.txt"),
     steps: Annotated[int, typer.Option(min=1, help="Steps of each run.")] = 200,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each loss.")] = 3,
+    loss: Annotated[list[str] | None, typer.Option(help="A loss to compare, repeatable. Default: all of them.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; figures depend on it in the last bits.")] = None,
 ) -> None:
     """Fine-tune copies of a draft by different losses and compare their acceptance on held-out text."""
     import torch
 
     from ..train import texts
-    from ..train.fine_tuning import Plan, prepare_bench, write_fine_tuning
+    from ..train.fine_tuning import LOSSES, Plan, prepare_bench, write_fine_tuning
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -36,7 +37,7 @@ def finetune(
         work=work,
         draft=str(draft),
     )
-    path, record = write_fine_tuning(bench, work=work, out=out, corpus=source)
+    path, record = write_fine_tuning(bench, work=work, out=out, corpus=source, losses=loss or list(LOSSES))
     for row in record["rows"]:
         shown = f"{row['figure']:<28} {row['loss']:<22} {row['mean']:.4f} [{row['low']:.4f}, {row['high']:.4f}]"
         typer.echo(shown + (f"   {row['gain']['mean']:+.4f} over {record['baseline']}" if "gain" in row else ""))

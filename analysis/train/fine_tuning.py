@@ -87,6 +87,9 @@ LOSSES: dict[str, Loss] = {
 }
 """Every loss by name: the one that the shipped draft was trained by, the usual one of distillation, and two of the acceptance."""
 
+BASELINE = "forward KL"
+"""What the gains of other losses are measured from: the divergence that a draft is usually distilled by."""
+
 SCHEMES: dict[str, Callable[[otm.Problem], NDArray[np.float64]]] = {
     "optimum": lambda problem: otm.optimal_acceptance_curve(problem, k=EVALUATED_K),
     "K-SEQ": lambda problem: otm.acceptance_curve(otm.KSeq(), problem, k=EVALUATED_K),
@@ -316,24 +319,35 @@ def _distributions(bench: Bench, model: Any, row: torch.Tensor) -> NDArray[np.fl
 
 
 def summary(start: Mapping[str, list[float]], runs: Sequence[Mapping[str, Any]], losses: Sequence[str]) -> dict[str, Any]:
-    """Return means over windows and seeds with intervals, and what each loss gains over the second one, paired by window.
+    """Return means over windows and seeds with intervals, and what each loss gains over the baseline, paired by window.
 
     Windows are the clusters: what differs between seeds is averaged in each window first, and reported beside.
     """
     rows = []
     for name in start:
         table = {loss: np.asarray([run[loss][name] for run in runs]) for loss in losses}  # (seeds, windows)
-        baseline = table[losses[1]]
+        baseline = table[BASELINE]
         for loss in losses:
             mean, gain = _interval(table[loss].mean(axis=0)), _interval((table[loss] - baseline).mean(axis=0))
             rows.append({"figure": name, "loss": loss, "by_seed": table[loss].mean(axis=1).tolist(), **mean, "gain": gain})
         rows.append({"figure": name, "loss": "start", **_interval(np.asarray(start[name]))})
-    return {"rows": rows, "baseline": losses[1], "num_windows": len(next(iter(start.values())))}
+    return {"rows": rows, "baseline": BASELINE, "num_windows": len(next(iter(start.values())))}
 
 
-def write_fine_tuning(bench: Bench, *, work: Path, out: Path, corpus: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """Run everything and write what the figure shows to `out/fine_tuning.json`."""
-    record = fine_tune(bench, work=work)
+def write_fine_tuning(
+    bench: Bench, *, work: Path, out: Path, corpus: Mapping[str, Any], losses: Sequence[str]
+) -> tuple[Path, dict[str, Any]]:
+    """Run everything and write what the figure shows to `out/fine_tuning.json`.
+
+    Raises:
+        AnalysisError: on the name of no loss, or without the baseline.
+    """
+    unknown = [name for name in losses if name not in LOSSES]
+    if unknown or BASELINE not in losses:
+        raise AnalysisError(
+            f"Losses must be among {', '.join(map(repr, LOSSES))}, and {BASELINE!r} one of them; got {list(losses)}. Choose some."
+        )
+    record = fine_tune(bench, work=work, losses=losses)
     manifest = environment() | origin() | {"corpus": dict(corpus)}
     return write_json(out / "fine_tuning.json", {"experiment": "finetune", "manifest": manifest} | record), record
 

@@ -54,6 +54,7 @@ class KSeq(CurvedVerifier):
             every token with q > 0 has q/p ≥ p_acc/β, where nothing is clipped).
 
     Lossless. Law: IID(k). Cost: O(V log V) for γ*, O(V) with γ given. Accuracy: γ* to a few units in the last place.
+    Gradients: at γ*, by the implicit function theorem (docs/theory.md, "Gradients").
     Guarantee: at γ*, acceptance ≥ (1 − (1 − 1/k)^k) α* ≥ (1 − 1/e) α*.
     Reference: SpecTr, Algorithm 2, (5), (6), Theorem 2.
 
@@ -107,7 +108,8 @@ def gamma_star(problem: Problem) -> Array:
         problem: a problem with an `IID` law; batches `(..., V)` allowed.
 
     Returns:
-        γ* `(...)` in float64, in [1, min(k, max q/p)]. With disjoint supports every γ solves it and γ* = 1.
+        γ* `(...)` in float64, in [1, min(k, max q/p)], with gradients for tensors that require them. With disjoint supports every
+        γ solves it and γ* = 1.
 
     Raises:
         Unsupported: for a law other than IID.

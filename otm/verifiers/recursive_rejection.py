@@ -39,7 +39,7 @@ class RecursiveRejection(CurvedVerifier):
 
     Cost: O(k V) for i.i.d. drafts; without replacement V!/(V − k + 1)! paths, at most ten million (else `TooLarge`; intervals from
     `otm.verifiers.rao_blackwell_acceptance`). Accuracy: each residual is normalised by its own sum, so the rejection
-    probability keeps relative accuracy.
+    probability keeps relative accuracy. Gradients: under both laws; without replacement see `MAX_DIFFERENTIATED_PATHS`.
     Reference: RRS, SpecInfer [Miao et al. 2024, multi-step speculative sampling]; without replacement RSD [Jeon et al. 2024],
     Sequoia [Chen et al. 2024], and the batch of ERSD's generalised speculative decoding [Kobus & Gündüz 2025, Algorithm 4].
 

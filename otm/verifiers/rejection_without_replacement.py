@@ -247,7 +247,7 @@ def with_path_gradient(value: float, draft: Array, target: Array, k: int) -> Arr
         k: number of drafts.
 
     Raises:
-        TooLarge: beyond a million paths, which are all kept.
+        TooLarge: beyond `MAX_DIFFERENTIATED_PATHS`, which are all kept.
 
     Cost: that of `exact_acceptance`, and its memory for each path.
     """
