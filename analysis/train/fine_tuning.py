@@ -329,7 +329,8 @@ def summary(start: Mapping[str, list[float]], runs: Sequence[Mapping[str, Any]],
         baseline = table[BASELINE]
         for loss in losses:
             mean, gain = _interval(table[loss].mean(axis=0)), _interval((table[loss] - baseline).mean(axis=0))
-            rows.append({"figure": name, "loss": loss, "by_seed": table[loss].mean(axis=1).tolist(), **mean, "gain": gain})
+            by_seed = (table[loss] - baseline).mean(axis=1).tolist()
+            rows.append({"figure": name, "loss": loss, **mean, "gain": gain, "gain_by_seed": by_seed})
         rows.append({"figure": name, "loss": "start", **_interval(np.asarray(start[name]))})
     return {"rows": rows, "baseline": BASELINE, "num_windows": len(next(iter(start.values())))}
 

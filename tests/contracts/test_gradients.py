@@ -329,12 +329,36 @@ class TestArrays:
         assert torch.autograd.gradcheck(lambda values: otm.normalise(values.exp()), (given,))
 
 
+class TestLongRows:
+    """Rows that are long enough for the search in bins, where numba is installed, and for chunks of rows."""
+
+    @pytest.mark.parametrize("k", [1, 2, 8, 100])
+    def test_the_optimum_moves_with_its_cut(self, k: int) -> None:
+        draft, target = logits(3, 5000, seed=0), logits(3, 5000, seed=1)
+        found = torch.autograd.grad(otm.optimal_acceptance(problem(3 * draft, 3 * target, otm.IID(k))).sum(), (draft, target))
+        p, q = torch.softmax(3 * draft, dim=-1), torch.softmax(3 * target, dim=-1)
+        cuts = [
+            otm.optimal_cut(otm.Problem(draft=x.detach(), target=y.detach(), law=otm.IID(k))) for x, y in zip(p, q, strict=True)
+        ]
+        members = torch.from_numpy(np.asarray(cuts))
+        value = (q * members).sum(-1) - (p * members).sum(-1) ** k
+        wanted = torch.autograd.grad(value.sum(), (draft, target))
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-15)
+
+    @pytest.mark.parametrize("answer", ["K-SEQ curve", "gamma star", "recursive rejection curve", "total variation"])
+    def test_others_along_a_direction(self, answer: str) -> None:
+        function, (law, *_) = ANSWERS[answer]
+        draft, target = logits(2, 3000, seed=0), logits(2, 3000, seed=1)
+        assert torch.autograd.gradcheck(lambda p, q: function(problem(p, q, law)), (draft, target), fast_mode=True)
+
+
 def test_a_drafter_learns() -> None:
     """What the gradients are for: descent on 1 − α*, here with a closed-form best draft to arrive at, p = q."""
-    draft, target = logits(8, 20, seed=0), logits(8, 20, seed=1).detach()
+    draft, target = logits(4, 20, seed=0), logits(4, 20, seed=1).detach()
     before = otm.optimal_acceptance(problem(draft.detach(), target, otm.IID(4))).mean()
     optimiser = torch.optim.Adam([draft], lr=0.1)
-    for _ in range(60):
+    for _ in range(40):
         optimiser.zero_grad()
         (1 - otm.optimal_acceptance(problem(draft, target, otm.IID(4)))).mean().backward()
         optimiser.step()
