@@ -50,7 +50,8 @@ def as_pmf(values: object, *, name: str, gradients: bool = False) -> Array:
     array = untracked(given)
     xp = namespace(array)
     with quiet():
-        sums = total(array)
+        given_sums = total(given)
+    sums = untracked(given_sums)
     # A NaN or infinity anywhere makes its row's sum NaN or infinite: one pass finds both.
     if not bool(xp.all(xp.isfinite(sums))):
         _raise_not_finite(array, name)
@@ -69,7 +70,7 @@ def as_pmf(values: object, *, name: str, gradients: bool = False) -> Array:
             "Call otm.normalise if rescaling is what you mean."
         )
     if tracks_gradient(given):  # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
-        array, sums = given, total(given)
+        array, sums = given, given_sums
     elif worst == 0.0:
         return _without_signs(array, smallest)
     return _without_signs(array, smallest) / xp.astype(sums, array.dtype)[..., None]

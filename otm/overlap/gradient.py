@@ -17,7 +17,7 @@ so a member of Clarke's generalised gradient.
 
 from __future__ import annotations
 
-from otm._arrays import Array, namespace, total, untracked, with_gradient
+from otm._arrays import Array, namespace, untracked, with_gradient
 
 
 def along_curve(values: Array, draft: Array, target: Array, *, levels: Array | float, weights: Array | float = 1.0) -> Array:
@@ -41,29 +41,30 @@ def along_curve(values: Array, draft: Array, target: Array, *, levels: Array | f
 
 
 def height_at(draft: Array, target: Array, level: Array) -> Array:
-    """Return H(t) at fixed levels, with gradients to draft and target.
+    """Return H(t) at fixed levels, with gradients to draft and target; see `height_and_slope`."""
+    return height_and_slope(draft, target, level)[0]
+
+
+def height_and_slope(draft: Array, target: Array, level: Array) -> tuple[Array, Array]:
+    """Return H(t) at fixed levels, with gradients to draft and target, and H′(t) = P(q ≥ t p), without.
 
     Args:
         draft, target: masses `(..., V)`.
         level: t ≥ 0 `(...)`, finite; where they come from is not differentiated.
 
     Returns:
-        `(...)` in float64, summed in the precision of the masses: it is for its gradient.
+        `(...)` twice, in float64. The sums run in the precision of the masses: they are for gradients.
 
-    Cost: a pass, and one again for the gradient, which keeps a byte for each token.
+    Cost: a few passes, and one again for each gradient, which keeps an indicator of the tokens.
 
     >>> import numpy as np
-    >>> float(height_at(np.array([0.75, 0.25]), np.array([0.5, 0.5]), np.array(1.0)))  # .5 + .25
-    0.75
+    >>> height_and_slope(np.array([0.75, 0.25]), np.array([0.5, 0.5]), np.array(1.0))  # .5 + .25
+    (np.float64(0.75), np.float64(0.25))
     """
-    xp = namespace(draft, target)
-    raised = xp.astype(untracked(level), draft.dtype)[..., None] * draft
-    below = untracked(target) < untracked(raised)
-    return xp.astype(xp.sum(xp.where(below, target, raised), axis=-1), xp.float64)
-
-
-def slope_at(draft: Array, target: Array, level: Array) -> Array:
-    """Return H′(t) = P(q ≥ t p) at levels `(...)`, without gradients; see `height_at`."""
     xp, p, q = namespace(draft, target), untracked(draft), untracked(target)
-    below = q < xp.astype(untracked(level), p.dtype)[..., None] * p
-    return total(xp.where(below, xp.zeros_like(p), p))
+    t = xp.astype(untracked(level), p.dtype)
+    above = q >= t[..., None] * p
+    # Products with indicators: their gradients are these, times a number for each row.
+    beyond = xp.sum(xp.astype(above, p.dtype) * draft, axis=-1)
+    height = t * beyond + xp.sum(xp.astype(~above, p.dtype) * target, axis=-1)
+    return xp.astype(height, xp.float64), xp.astype(untracked(beyond), xp.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm._arrays import Array, by_rows, tracks_gradient, untracked
+from otm._arrays import Array, by_rows, namespace, searched, tracks_gradient
 from otm.drafts.iid import IID
 from otm.overlap import overlap_at
 from otm.overlap.gradient import along_curve
@@ -40,8 +40,8 @@ class Maximal(Verifier):
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return Σ min(p, q)."""
-        p, q = untracked(problem.draft), untracked(problem.target)
-        value = by_rows(lambda p, q: overlap_at(p, q)[None], p, q)
-        if tracks_gradient(problem.draft, problem.target):
-            value = along_curve(value, problem.draft, problem.target, levels=1.0)
-        return value[0]
+        p, q = problem.draft, problem.target
+        if not tracks_gradient(p, q):
+            return by_rows(lambda p, q: overlap_at(p, q)[None], p, q)[0]
+        value = by_rows(lambda p, q: overlap_at(p, q)[None], searched(p), searched(q))
+        return along_curve(namespace(p).asarray(value, device=p.device), p, q, levels=1.0)[0]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, namespace, total, tracks_gradient, untracked, with_gradient
+from otm._arrays import Array, by_rows, namespace, searched, total, tracks_gradient, untracked, with_gradient
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.overlap import overlap_at
-from otm.overlap.gradient import height_at, slope_at
+from otm.overlap.gradient import height_and_slope
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import CurvedVerifier
@@ -100,10 +100,14 @@ def rejection_levels(height: Callable[[Array], Array], whole: Array, ks: Sequenc
 
 def _without_order(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     """Evaluate the curve level by level: k passes are cheaper than a sort."""
-    values = by_rows(
-        lambda p, q: rejection_levels(lambda level: overlap_at(p, q, level), total(q), ks), untracked(draft), untracked(target)
-    )
-    return with_gradient(values, _levels_in_turn(draft, target, ks)) if tracks_gradient(draft, target) else values
+
+    def values(p: Array, q: Array) -> Array:
+        return rejection_levels(lambda level: overlap_at(p, q, level), total(q), ks)
+
+    if tracks_gradient(draft, target):
+        found = namespace(draft).asarray(by_rows(values, searched(draft), searched(target)), device=draft.device)
+        return with_gradient(found, _levels_in_turn(draft, target, ks))
+    return by_rows(values, draft, target)
 
 
 def _levels_in_turn(draft: Array, target: Array, ks: Sequence[int]) -> Array:
@@ -112,8 +116,8 @@ def _levels_in_turn(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     level = xp.ones_like(total(untracked(target)))
     moved, heights = 0.0 * level, {}
     for stage in range(1, max(ks) + 1):
-        height = height_at(draft, target, level)
-        heights[stage] = height + slope_at(draft, target, level) * moved
+        height, slope = height_and_slope(draft, target, level)
+        heights[stage] = height + slope * moved
         moved = moved - heights[stage]
         level = level + 1.0 - untracked(height)
     return xp.stack([heights[k] for k in ks], axis=0)
