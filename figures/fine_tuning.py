@@ -16,9 +16,17 @@ from figures.paths import DATA
 from figures.work import Work
 from otm import plot
 
-TITLE = "What a draft gains from being trained on its acceptance"
+TITLE = "What pays is training for the number of drafts that are verified"
 CAPTURE = DATA / "fine_tuning.json"
 SCHEMES = ("optimum", "K-SEQ", "recursive rejection")
+LOOKS: dict[str, tuple[str, str, str]] = {
+    "cross-entropy": ("#999999", "-", "s"),
+    "-log acceptance, k = 1": (plot.PALETTE[1], "--", "o"),
+    "1 - acceptance, k = 1": (plot.PALETTE[1], "-", "o"),
+    "-log acceptance, k = 4": (plot.PALETTE[0], "--", "D"),
+    "1 - acceptance, k = 4": (plot.PALETTE[0], "-", "D"),
+}
+"""Colour, line and marker of each loss: a colour for each number of drafts that is trained for."""
 
 
 def compute(work: Work) -> dict[str, Any]:
@@ -31,38 +39,46 @@ def compute(work: Work) -> dict[str, Any]:
 def draw(data: dict[str, Any]) -> Figure:
     """Draw one panel for each scheme: the gain of each loss over the baseline at each number of drafts, in percentage points."""
     rows = {(row["figure"], row["loss"]): row for row in data["rows"]}
-    losses = [loss for loss in data["rates"] if loss != data["baseline"]]
     counts = sorted({int(figure.rpartition(" = ")[2]) for figure, _ in rows if " = " in figure})
-    canvas = Figure(figsize=(9.2, 4.2), layout="constrained")
+    canvas = Figure(figsize=(9.2, 4.4), layout="constrained")
     panels = canvas.subplots(1, len(SCHEMES), sharey=True)
     for axes, scheme in zip(panels, SCHEMES, strict=True):
-        axes.axhline(0.0, color="black", lw=1.2)
-        for number, loss in enumerate(losses):
-            _gains(axes, [rows[f"{scheme}, k = {k}", loss] for k in counts], number, len(losses), loss)
-        baseline = [rows[f"{scheme}, k = {k}", data["baseline"]]["mean"] for k in counts]
-        axes.set_xticks(range(len(counts)), [f"k = {k}\n{mean:.3f}" for k, mean in zip(counts, baseline, strict=True)])
+        before, after = ([rows[f"{scheme}, k = {k}", name]["mean"] for k in counts] for name in ("start", data["baseline"]))
+        axes.axhline(0.0, color="black", lw=1.2, label=data["baseline"])
+        axes.plot([100 * (x - y) for x, y in zip(before, after, strict=True)], ":", color="black", label="before training")
+        for loss in filter(LOOKS.__contains__, data["rates"]):
+            _gains(axes, [rows[f"{scheme}, k = {k}", loss] for k in counts], loss)
+        axes.set_xticks(range(len(counts)), [f"k = {k}\n{mean:.3f}" for k, mean in zip(counts, after, strict=True)])
         axes.grid(axis="x", visible=False)
         axes.set_title(scheme, fontsize=10)
-    panels[0].set_ylabel(f"acceptance over training by {data['baseline']},\npercentage points")
-    canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(losses))
+    panels[0].set_ylabel(f"acceptance less that after {data['baseline']},\npercentage points")
+    canvas.suptitle(TITLE, fontsize=11)
+    canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
     plan = data["plan"]
     canvas.supxlabel(
-        f"below k: acceptance after {data['baseline']} · {plan['steps']} steps of {plan['batch']} × {plan['context']} tokens from "
-        f"the same small draft, the same batches for all · {data['num_windows']} held-out windows, 95 % intervals over windows; "
-        f"dots: {len(plan['seeds'])} seeds",
+        f"below k: acceptance after {data['baseline']} · the small shipped draft, {plan['steps']} steps of {plan['batch']} × "
+        f"{plan['context']} tokens, the same for all · {data['num_windows']} held-out windows, 95 % intervals over windows, "
+        f"{len(plan['seeds'])} seeds (dots)",
         fontsize=7,
         color="#555555",
     )
     return canvas
 
 
-def _gains(axes: Axes, rows: list[dict[str, Any]], number: int, count: int, label: str) -> None:
-    colour, marker = plot.PALETTE[number], plot.MARKERS[number]
-    places = [position + 0.7 * ((number + 0.5) / count - 0.5) for position in range(len(rows))]
+def _gains(axes: Axes, rows: list[dict[str, Any]], loss: str) -> None:
+    colour, line, marker = LOOKS[loss]
+    label = loss.replace("-log", "−log").replace(" - ", " − ")
     gains = [{name: 100 * row["gain"][name] for name in ("mean", "low", "high")} for row in rows]
-    plot.points(axes, places, gains, colour=colour, marker=marker)
-    axes.plot([], [], color=colour, marker=marker, mfc="white", lw=0, label=label)
-    for place, row in zip(places, rows, strict=True):
+    axes.plot(
+        [row["mean"] for row in gains],
+        ls=line,
+        color=colour,
+        marker=marker,
+        mfc="white",
+        label=label,
+    )
+    plot.points(axes, range(len(rows)), gains, colour=colour, marker=marker)
+    for place, row in enumerate(rows):
         axes.plot(
-            [place + 0.06] * len(row["gain_by_seed"]), [100 * each for each in row["gain_by_seed"]], ".", color=colour, ms=2
+            [place + 0.07] * len(row["gain_by_seed"]), [100 * each for each in row["gain_by_seed"]], ".", color=colour, ms=2
         )
