@@ -86,6 +86,30 @@ def to_numpy(array: Array) -> NDArray[Any]:
     return np.asarray(array_api_compat.to_device(array, "cpu"))
 
 
+def tracks_gradient(*arrays: Array) -> bool:
+    """Whether what is computed from one of the arrays is recorded to be differentiated: a torch tensor that requires a gradient.
+
+    Under `torch.no_grad()` nothing is, not even from such a tensor.
+    """
+    return any(
+        array_api_compat.is_torch_array(array) and array.requires_grad and (array[None][:0] + 0.0).requires_grad
+        for array in arrays
+    )
+
+
+def untracked(array: Array) -> Array:
+    """Return the same numbers, not copied, without what is recorded of where they came from."""
+    return array.detach() if array_api_compat.is_torch_array(array) and array.requires_grad else array
+
+
+def with_gradient(values: Array, function: Array) -> Array:
+    """Return the values with the gradient of another array of their shape: what that array itself is does not matter, if finite.
+
+    So an answer that took a search keeps every bit of it, and its gradient is that of a formula which the search has made simple.
+    """
+    return values + (function - untracked(function))
+
+
 def running_sum(array: Array) -> Array:
     """Sum along the last axis cumulatively, in float64 whatever the input, `(..., V)`; may overwrite its argument.
 
@@ -229,10 +253,10 @@ def unit_rows(array: Array) -> Array:
 def by_rows(function: Callable[..., Array], *arrays: Array) -> Array:
     """Apply `function` to chunks of distributions `(..., V)`, each by way of `unit_rows`; join `(n, rows)` results.
 
-    Rows in the host's memory go through NumPy, or what is compiled, whatever their kind; those of torch on torch's threads. The
-    results are of the arrays' kind, `(n, ...)`.
+    Rows in the host's memory go through NumPy, or what is compiled, whatever their kind; those of torch on torch's threads. Rows
+    that track a gradient stay what they are. The results are of the arrays' kind, `(n, ...)`.
     """
-    xp, views = namespace(*arrays), host_views(arrays)
+    xp, views = namespace(*arrays), None if tracks_gradient(*arrays) else host_views(arrays)
     if views is None or isinstance(arrays[0], np.ndarray):
         return _by_rows(function, arrays, 1)
     return xp.asarray(_by_rows(function, views, num_threads(arrays[0])))
@@ -257,8 +281,8 @@ def _by_rows(function: Callable[..., Array], arrays: Sequence[Array], threads: i
 
 
 def as_scalar_or_array(array: Array) -> Any:
-    """Return a Python float for a 0-dimensional result and the array itself otherwise."""
-    return float(array) if array.ndim == 0 else array
+    """Return a Python float for a 0-dimensional result, unless it carries a gradient, and the array itself otherwise."""
+    return float(array) if array.ndim == 0 and not tracks_gradient(array) else array
 
 
 def inverse_cdf(mass: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:

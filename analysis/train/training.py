@@ -123,13 +123,13 @@ def batch(tokens: np.ndarray, recipe: Recipe, step: int) -> torch.Tensor:
     return torch.from_numpy(rows.astype(np.int64))
 
 
-def learning_rate(size: Size, step: int) -> float:
+def learning_rate_at(peak: float, step: int, steps: int) -> float:
     """Warm up over the first 5 % of the steps, then follow a cosine to a tenth of a per cent of the peak."""
-    warm_up = max(1, size.steps // 20)
+    warm_up = max(1, steps // 20)
     if step < warm_up:
-        return size.learning_rate * (step + 1) / warm_up
-    progress = (step - warm_up) / max(1, size.steps - warm_up)
-    return size.learning_rate * (0.001 + 0.999 * 0.5 * (1 + math.cos(math.pi * progress)))
+        return peak * (step + 1) / warm_up
+    progress = (step - warm_up) / max(1, steps - warm_up)
+    return peak * (0.001 + 0.999 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def train_model(
@@ -155,16 +155,18 @@ def train_model(
         )
     make_folder(folder)
     model = torch.nn.Module.to(build_model(size, recipe, vocabulary, recipe.seed), device)
-    optimiser = _optimiser(model, size)
+    optimiser = make_optimiser(model, size.learning_rate)
     identity = _identity(size, recipe, tokens)
-    first = _resume(folder, model, optimiser, identity)
+    tensors, first = read_checkpoint(folder, identity=identity)
+    if first:
+        restore_training(model, optimiser, tensors, first)
     model.train()
     saved = time.monotonic()
     losses: list[float] = []
     progress = tqdm(range(first, size.steps), initial=first, total=size.steps, desc=name, unit="step", mininterval=5)
     for step in progress:
         for group in optimiser.param_groups:
-            group["lr"] = learning_rate(size, step)
+            group["lr"] = learning_rate_at(size.learning_rate, step, size.steps)
         rows = batch(tokens, recipe, step).to(device)
         with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16"):
             logits = model(rows[:, :-1]).logits
@@ -177,7 +179,7 @@ def train_model(
         progress.set_postfix_str(f"loss {np.mean(losses[-50:]):.3f}", refresh=False)
         last = step + 1 == size.steps
         if last or time.monotonic() - saved > save_every:
-            _save(folder, model, optimiser, identity, step + 1)
+            write_checkpoint(folder, training_state(model, optimiser), step=step + 1, identity=identity)
             saved = time.monotonic()
         if after_step is not None:
             after_step(step)
@@ -202,11 +204,12 @@ def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, contex
     return HeldOut(nats_per_token=total / scored, bits_per_byte=bits / num_bytes, tokens=scored)
 
 
-def _optimiser(model: LlamaForCausalLM, size: Size) -> torch.optim.AdamW:
+def make_optimiser(model: LlamaForCausalLM, learning_rate: float) -> torch.optim.AdamW:
+    """Return AdamW with decay on matrices only."""
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     plain = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=size.learning_rate, betas=(0.9, 0.95), eps=1e-9)
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.95), eps=1e-9)
 
 
 def _identity(size: Size, recipe: Recipe, tokens: np.ndarray) -> str:
@@ -221,23 +224,45 @@ def _digest(tensors: Mapping[str, torch.Tensor], step: str, identity: str) -> st
     return content_digest(json.dumps([step, identity]).encode(), arrays, [arrays])
 
 
-def _save(folder: Path, model: LlamaForCausalLM, optimiser: torch.optim.AdamW, identity: str, step: int) -> None:
+def training_state(model: LlamaForCausalLM, optimiser: torch.optim.AdamW, prefix: str = "") -> dict[str, torch.Tensor]:
+    """Return the weights and both moments by name, on the host."""
     tensors = {}
     for name, parameter in model.named_parameters():
         state = optimiser.state[parameter]
-        tensors[f"weight/{name}"] = parameter.detach()
-        tensors[f"first/{name}"] = state["exp_avg"]
-        tensors[f"second/{name}"] = state["exp_avg_sq"]
-    tensors = {key: value.contiguous().cpu() for key, value in tensors.items()}
+        tensors[f"{prefix}weight/{name}"] = parameter.detach()
+        tensors[f"{prefix}first/{name}"] = state["exp_avg"]
+        tensors[f"{prefix}second/{name}"] = state["exp_avg_sq"]
+    return {key: value.contiguous().cpu() for key, value in tensors.items()}
+
+
+def restore_training(
+    model: LlamaForCausalLM, optimiser: torch.optim.AdamW, tensors: dict[str, torch.Tensor], step: int, prefix: str = ""
+) -> None:
+    """Put back what `training_state` returned after so many steps."""
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(tensors[f"{prefix}weight/{name}"])
+        optimiser.state[parameter] = {
+            "step": torch.tensor(float(step)),
+            "exp_avg": tensors[f"{prefix}first/{name}"].to(parameter.device),
+            "exp_avg_sq": tensors[f"{prefix}second/{name}"].to(parameter.device),
+        }
+
+
+def write_checkpoint(folder: Path, tensors: dict[str, torch.Tensor], *, step: int, identity: str) -> None:
+    """Replace the folder's checkpoint at once."""
     about = {"step": str(step), "identity": identity, "sha256": _digest(tensors, str(step), identity)}
     write_atomically(folder / "checkpoint.safetensors", save(tensors, about))
 
 
-def _resume(folder: Path, model: LlamaForCausalLM, optimiser: torch.optim.AdamW, identity: str) -> int:
-    """Continue from a checkpoint, if there is one, and return its step."""
+def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Tensor], int]:
+    """Return the folder's tensors and how many steps they have behind them; nothing and 0 without a checkpoint.
+
+    Raises:
+        AnalysisError: if the checkpoint belongs to another recipe or text, or is not what was written.
+    """
     path = folder / "checkpoint.safetensors"
     if not path.exists() and not path.is_symlink():
-        return 0
+        return {}, 0
     tensors, about = _read_checkpoint(path)
     if about.get("identity") != identity:
         raise AnalysisError(
@@ -246,15 +271,7 @@ def _resume(folder: Path, model: LlamaForCausalLM, optimiser: torch.optim.AdamW,
         )
     if about.get("sha256") != _digest(tensors, about["step"], identity):
         raise AnalysisError(f"{path} is not what was written: its content has another digest. Delete it to begin anew.")
-    step = int(about["step"])
-    for name, parameter in model.named_parameters():
-        parameter.data.copy_(tensors[f"weight/{name}"])
-        optimiser.state[parameter] = {
-            "step": torch.tensor(float(step)),
-            "exp_avg": tensors[f"first/{name}"].to(parameter.device),
-            "exp_avg_sq": tensors[f"second/{name}"].to(parameter.device),
-        }
-    return step
+    return tensors, int(about["step"])
 
 
 def _read_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

@@ -18,12 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, clip, gather, integer_power, namespace, quiet
+from otm._arrays import Array, clip, gather, integer_power, namespace, quiet, tracks_gradient, untracked
 from otm.overlap import OverlapCurve
+from otm.overlap.gradient import along_curve
 from otm.overlap.rows import on_rows
 
 LARGEST_MULTIPLIED_POWER = 64
 """Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2 units in the last place lost."""
+
+
+_ALMOST_ONE = 1.0 - 2.0**-53
 
 
 def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
@@ -32,6 +36,10 @@ def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     Cost: with numba, on long rows of the host, three passes; else one sort, two running sums and one pass per k. Accuracy: that of
     the running sums, for every k.
     """
+    if tracks_gradient(draft, target):
+        # α*_k = 1 + min_λ [H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}], so that at the minimum dα* = dH at fixed λ.
+        values, levels = iid_values_and_levels(untracked(draft), untracked(target), ks)
+        return along_curve(values, draft, target, levels=levels)
     n = len(ks)
 
     def in_bins(way: Any, p: Array, q: Array) -> tuple[Array, Array]:
@@ -45,7 +53,7 @@ def iid_values_and_levels(draft: Array, target: Array, ks: Sequence[int]) -> tup
     """Return α*_k and the level of a cut that attains it, λ_k = k P(T)^{k−1}, for each k, both `(len(ks), ...)`.
 
     T = {q < λ p} is minimising (docs/theory.md, "The prefix property"), so the level is all that one needs of the search to
-    evaluate the optimum again on fixed sets of tokens, and so its gradient.
+    evaluate the optimum again on fixed sets of tokens, and so its gradient (docs/theory.md, "Gradients").
     """
     n = len(ks)
 

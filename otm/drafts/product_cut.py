@@ -26,7 +26,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, to_numpy, unit_rows
+from otm._arrays import Array, namespace, quiet, to_numpy, total, tracks_gradient, unit_rows, untracked, with_gradient
 from otm.drafts.iid_cut import iid_values, iid_worst_set
 from otm.errors import SolverFailure, TooLarge
 
@@ -60,11 +60,23 @@ def product_values(drafts: Array, target: Array) -> Array:
     xp = namespace(drafts, target)
     p, q = (unit_rows(to_numpy(array)) for array in (drafts, target))
     k, num_tokens = p.shape[-2:]
+    if tracks_gradient(drafts, target):
+        rows = zip(p.reshape(-1, k, num_tokens), q.reshape(-1, num_tokens), strict=True)
+        cuts = np.asarray([product_worst_set(one, other) for one, other in rows]).reshape(target.shape)
+        return with_gradient(product_values(untracked(drafts), untracked(target)), _value_at(drafts, target, cuts))
     if (p == p[..., :1, :]).all():
         return iid_values(drafts[..., 0, :], target, [k])[0]
     p, q = p.reshape(-1, k, num_tokens), q.reshape(-1, num_tokens)
     values = [_value(one, other, product_worst_set(one, other)) for one, other in zip(p, q, strict=True)]
     return xp.asarray(np.asarray(values).reshape(target.shape[:-1]), device=target.device)
+
+
+def _value_at(drafts: Array, target: Array, cuts: NDArray[np.bool_]) -> Array:
+    """Return Q(T) − Π_d P_d(T) for fixed sets `(..., V)`: at a minimising T its gradient is the optimum's (Danskin)."""
+    xp = namespace(drafts, target)
+    members = xp.asarray(cuts, device=target.device)
+    inside = total(xp.where(members[..., None, :], drafts, xp.zeros_like(drafts)))
+    return total(xp.where(members, target, xp.zeros_like(target))) - xp.prod(inside, axis=-1)
 
 
 def product_worst_set(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:

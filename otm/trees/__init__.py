@@ -12,7 +12,7 @@ from otm.trees.interchange import (
     tree_from_json,
     tree_to_json,
 )
-from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
+from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance, tree_expected_tokens
 from otm.trees.planning import (
     BudgetPlan,
     BudgetSplit,
@@ -114,6 +114,7 @@ __all__ = [
     "target_seconds_at",
     "tensorrt_llm_simulation",
     "tree_acceptance",
+    "tree_expected_tokens",
     "tree_from_json",
     "tree_program",
     "tree_to_json",

@@ -21,14 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, clip, is_on_host, namespace, quiet, total
+from otm._arrays import Array, by_rows, clip, is_on_host, namespace, quiet, total, tracks_gradient, untracked
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
 from otm.overlap import OverlapCurve, Piece, arrays
+from otm.overlap.gradient import along_curve
 from otm.overlap.rows import on_rows
 from otm.pmf import check_real
-from otm.problem import Problem, require_law
+from otm.problem import Problem, refuse_gradients, require_law
 from otm.results import Definition
 from otm.verifiers.base import CurvedVerifier
 from otm.verifiers.rules import AcceptInTurn
@@ -56,6 +57,7 @@ class KSeq(CurvedVerifier):
 
     Lossless. Law: IID(k). Cost: O(V), for γ* below 1,024 tokens O(V log V); a device is waited for once, and once more to check a
     γ that is given. Accuracy: γ* to a few units in the last place.
+    Gradients: at γ*, by the implicit function theorem (docs/theory.md, "Gradients").
     Guarantee: at γ*, acceptance ≥ (1 − (1 − 1/k)^k) α* ≥ (1 − 1/e) α*.
     Reference: SpecTr, Algorithm 2, (5), (6), Theorem 2.
 
@@ -67,6 +69,7 @@ class KSeq(CurvedVerifier):
     title = "K-SEQ"
     lossless = True
     laws = (IID,)
+    differentiable = True
 
     gamma: float | None = None
 
@@ -91,7 +94,8 @@ class KSeq(CurvedVerifier):
         """Evaluate the closed form, batched; at γ* one sort, or the bins, serves every k."""
         if self.gamma is None:
             # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
-            return _acceptance_at_root(_pieces(problem.draft, problem.target, ks), ks)
+            return _at_root(problem, ks, _acceptance_at_root, _slopes_of_acceptance)
+        refuse_gradients(problem, f"The acceptance of {self!r}, whose γ is given,")
         gamma = self.gamma
         pieces = []
         for k in ks:
@@ -107,7 +111,8 @@ def gamma_star(problem: Problem) -> Array:
         problem: a problem with an `IID` law; batches `(..., V)` allowed.
 
     Returns:
-        γ* `(...)` in float64, in [1, min(k, max q/p)]. With disjoint supports every γ solves it and γ* = 1.
+        γ* `(...)` in float64, in [1, min(k, max q/p)], with gradients for tensors that require them. With disjoint supports every
+        γ solves it and γ* = 1.
 
     Raises:
         Unsupported: for a law other than IID.
@@ -130,13 +135,29 @@ def _iid(problem: object) -> Law:
         problem,
         IID,
         message="K-SEQ's division factor is defined for i.i.d. drafts; the problem has {law!r}. Use law=otm.IID({law.k}).",
+        gradients=True,
     )
 
 
 def gamma_star_curve(problem: Problem, ks: Sequence[int]) -> Array:
     """Return γ* for each k, shape `(len(ks), ...)`, all from one curve (see `gamma_star`)."""
     _iid(problem)
-    return _root(_pieces(problem.draft, problem.target, ks), ks)[0]
+    return _at_root(problem, ks, lambda pieces, ks: _root(pieces, ks)[0], _slopes_of_root)
+
+
+def _at_root(
+    problem: Problem,
+    ks: Sequence[int],
+    answer: Callable[[Array, Sequence[int]], Array],
+    slopes: Callable[[Array, Sequence[int]], Array],
+) -> Array:
+    """Return an answer at γ*_k for each k, `(len(ks), ...)`; `slopes` are its derivatives by H at fixed γ*, for gradients."""
+    draft, target = problem.draft, problem.target
+    pieces = _pieces(untracked(draft), untracked(target), ks)
+    values = answer(pieces, ks)
+    if not tracks_gradient(draft, target):
+        return values
+    return along_curve(values, draft, target, levels=_root(pieces, ks)[0], weights=slopes(pieces, ks))
 
 
 def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
@@ -264,6 +285,36 @@ def _root(pieces: Array, ks: Sequence[int]) -> tuple[Array, Array]:
 def _acceptance_at_root(pieces: Array, ks: Sequence[int]) -> Array:
     with quiet():
         return _accept(_root(pieces, ks)[1], _exponents(ks, pieces[0, 0, ...]))
+
+
+def _slopes_of_acceptance(pieces: Array, ks: Sequence[int]) -> Array:
+    """Return how the acceptance moves with H(γ*) at fixed γ*, `(len(ks), ...)`: (s β/γ)/(A + s B/γ²), see `_slopes_of_root`.
+
+    Where p = q, at its largest value, 0; with disjoint supports 1.
+    """
+    beta, gamma, s, steepness = _around_root(pieces, ks)
+    with quiet():
+        slopes = s * beta / gamma / steepness
+    return namespace(pieces).where(steepness > 0, slopes, 1.0 - clip(beta, 0.0, 1.0))
+
+
+def _slopes_of_root(pieces: Array, ks: Sequence[int]) -> Array:
+    """Return how γ* moves with H(γ*) at fixed γ*, `(len(ks), ...)`: −(1 − s/γ)/(A + s B/γ²), s = k (1 − β)^{k−1}.
+
+    By the implicit function theorem on H(γ) = p_acc(H(γ)/γ), where H = A γ + B; 0 where p = q or supports are disjoint.
+    """
+    _, gamma, s, steepness = _around_root(pieces, ks)
+    with quiet():
+        slopes = (s / gamma - 1.0) / steepness
+    return namespace(pieces).where(steepness > 0, slopes, 0.0 * gamma)
+
+
+def _around_root(pieces: Array, ks: Sequence[int]) -> tuple[Array, Array, Array, Array]:
+    """Return β, γ*, s = p_acc′(β), and the derivative A + s B/γ² of γβ − p_acc by γ, `(len(ks), ...)` each."""
+    gamma, beta = _root(pieces, ks)
+    k = _exponents(ks, pieces[0, 0, ...])
+    s = k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0)
+    return beta, gamma, s, pieces[3, ...] + s * pieces[4, ...] / gamma**2
 
 
 def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:

@@ -190,6 +190,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield trees.shape_from_successors, {"successors": [[1, 2], [3], [], []]}
     yield trees.target_seconds_at, {"target_seconds": {1: 1.0, 8: 2.0}, "num_nodes": [1, 2]}
     yield trees.tree_acceptance, {"acceptance": vector, "shape": SHAPE}
+    yield trees.tree_expected_tokens, {"acceptance": vector, "shape": SHAPE}
     yield trees.tree_from_json, {"text": trees.tree_to_json(acceptance=vector, shape=SHAPE)}
     yield trees.tree_program, {"acceptance": vector, "num_nodes": 3, "max_depth": 2, "max_width": 2}
     yield trees.tree_to_json, {"acceptance": vector, "shape": SHAPE}
