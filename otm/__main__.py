@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import os
 import re
 import sys
@@ -66,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _shown(text: str) -> bool:
     """Print a report and return whether it arrived; a reader that has left, such as `head`, takes nothing from the verdict."""
     try:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # an output of few letters shows the others by their numbers
+            sys.stdout.reconfigure(errors="backslashreplace")
         print(text, flush=True)
     except OSError as error:
         # Python flushes the stream once more when it ends.
