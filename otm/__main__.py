@@ -147,6 +147,8 @@ def _planned(options: argparse.Namespace) -> int:
 def _shown(text: str, *, command: str = "audit") -> bool:
     """Print a report and return whether it arrived; a reader that has left, such as `head`, takes nothing from the verdict."""
     try:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # an output of few letters shows the others by their numbers
+            sys.stdout.reconfigure(errors="backslashreplace")
         print(text, flush=True)
     except OSError as error:
         # Python flushes the stream once more when it ends.

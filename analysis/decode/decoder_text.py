@@ -149,7 +149,10 @@ def _read_tree(path: Path) -> TreeShape:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    path = (folder / name).resolve()
+    try:
+        path = (folder / name).resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a name that is too long or no text
+        raise ValueError(f"{name[:80]!r} is no file that can be read.") from error
     if not path.is_relative_to(folder.resolve()):
         raise ValueError(f"{name!r} lies outside {folder}.")
     return path

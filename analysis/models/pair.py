@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from ..errors import AnalysisError
+from ..files import has_content
 from .distilled import is_distilled, load_distilled
 from .names import SIDES, model_places
 
@@ -180,6 +181,11 @@ def _check_folder(side: str, name: str) -> None:
         if place.is_absolute() or name.startswith((".", "~")) or name.rstrip("/").count("/") > 1 or name.endswith("/"):
             raise AnalysisError(f"The {side} model {name} does not exist. Check the path.")
         return
+    for pattern in ("*.json", "*.safetensors", "*.model"):
+        if odd := [path.name for path in place.glob(pattern) if not has_content(path)]:
+            raise AnalysisError(
+                f"The {side} model {name} has a file {odd[0]!r} that is empty or no regular file. Copy it again."
+            )
     missing = [] if (place / "config.json").is_file() else ["config.json"]
     # Some tokenizers come as vocabularies of other names, from which the library makes one.
     if not any(any(place.glob(pattern)) for pattern in ("tokenizer*", "vocab*", "*.model", "*.tiktoken")):

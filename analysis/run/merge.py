@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
     """
     if not runs:
         raise AnalysisError("Merging needs at least one run; got none. Name their folders.")
-    if repeated := [str(run) for run in runs if run.resolve() == out.resolve()]:
+    if repeated := [str(run) for run in runs if os.path.realpath(run) == os.path.realpath(out)]:
         raise AnalysisError(f"A run cannot be merged into itself; {repeated[0]} is the output, too. Leave it out of the runs.")
     parts = [*([out] if is_file(out / MANIFEST) else []), *runs]
     manifests = [read_manifest(run) for run in parts]
@@ -86,7 +87,7 @@ def _copy(parts: Sequence[Path], manifests: Sequence[Manifest], owners: dict[int
         written = json.loads((parts[0] / MANIFEST).read_text(encoding="utf-8"))
         write_json(out / MANIFEST, written | {"provenance": merged["provenance"]})
     for index, run in sorted(owners.items()):
-        if run.resolve() == out.resolve():
+        if os.path.realpath(run) == os.path.realpath(out):
             continue
         if (logits := logits_path(run, index)).is_file():
             write_atomically(make_folder(out / LOGITS) / logits.name, logits.read_bytes())

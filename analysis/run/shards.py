@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..digests import content_digest
 from ..errors import AnalysisError
-from ..files import TEMPORARY, explain
+from ..files import TEMPORARY, explain, has_content
 from ..layout import LOCK, LOGITS, SHARDS
 
 _METADATA, _DIGEST = b"otm", b"otm.sha256"
@@ -107,6 +107,8 @@ def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
 
     Cost: one pass over the file, some rows in memory at a time.
     """
+    if not has_content(path):  # opening a pipe would wait for its writer
+        raise _damaged(path, "it cannot be read: it is no regular file, or empty")
     try:
         with pq.ParquetFile(path, pre_buffer=False) as shard:
             names, stored = list(shard.schema_arrow.names), shard.schema_arrow.metadata or {}

@@ -90,7 +90,7 @@ def inside(folder: Path, name: object) -> Path:
     root = folder.resolve()
     try:
         place = (root / name).resolve()
-    except (OSError, RuntimeError):  # links in a circle, a name that is too long
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that is too long or no text
         place = root
     if Path(name).is_absolute() or root not in (place, *place.parents):
         raise AnalysisError(f"A trace must not lead outside its folder; {name[:80]!r} does. Copy the file there.")

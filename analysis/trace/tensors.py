@@ -136,7 +136,7 @@ def _open_shard(path: Path) -> _Shard:
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            head = file.read(8)
+            head = file.read(8) if size >= 8 else b""  # what the kernel offers as a file has no size, or no end
     except OSError as error:
         raise AnalysisError(f"{path.name} must be a readable file; it is not ({error.strerror}). Check it.") from error
     length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0

@@ -133,7 +133,7 @@ def from_text_files(paths: Iterable[Path]) -> Corpus:
     for path in paths:
         try:
             data = read_small(path, _LARGEST_TEXT)
-            text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()  # with the line ends of any system
+            text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # with the line ends of any system
         except (OSError, ValueError) as error:
             raise AnalysisError(
                 f"A training text must be a readable UTF-8 file; {shortened(path)} is not ({error!s:.300}). Convert it, or name "

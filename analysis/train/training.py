@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -290,6 +291,8 @@ def saving(folder: Path) -> Iterator[None]:
     """Turn what other libraries raise where a folder cannot be written into `AnalysisError`."""
     try:
         yield
+    except AnalysisError:
+        raise
     except Exception as error:  # some of them raise types of their own
         cause = error if isinstance(error, OSError) else OSError(f"{error!s:.300}")
         raise AnalysisError(explain(cause, folder)) from error
@@ -306,8 +309,10 @@ def prepare_tokens(corpus: Corpus, recipe: Recipe, folder: Path) -> tuple[PreTra
     texts = corpus.texts(held_out=False)
     tokenizer = train_tokenizer(texts, recipe.vocabulary)
     train, held_out = encode(tokenizer, texts), encode(tokenizer, held_out_texts)
-    make_folder(kept)
     with saving(kept):
+        if kept.is_dir():
+            shutil.rmtree(kept)  # whatever lies there is not what was written
+        make_folder(kept)
         tokenizer.save_pretrained(kept)
     with appearing(cache) as file:
         np.savez(file, train=train, held_out=held_out, tokenizer=_folder_digest(kept))

@@ -190,6 +190,8 @@ def _law(value: object, name: str) -> tuple[NDArray[np.int64], NDArray[np.float6
             # A tail taken for 0 would make an alarm of every token that is not listed.
             raise InvalidRecord(f"{name} in part has the keys tokens, probabilities and tail, which is 0 where all are listed")
         tokens, value, tail = part["tokens"], part["probabilities"], part["tail"]
+        if tokens is None:  # a plain list stands for all tokens, an entry without them for nothing
+            raise InvalidRecord(f"{name} must have one token for each probability")
     if not isinstance(value, list) or not value or not all(_is_real(x) for x in [*value, tail]):
         raise InvalidRecord(f"{name} must hold probabilities")
     tokens = list(range(len(value))) if tokens is None else tokens
