@@ -456,7 +456,7 @@ def test_options_are_shown_whole_in_a_narrow_terminal(
         (("--top-p", "0"), "top_p"),
         (("--positions", "elsewhere"), "positions must be one of"),
         (("--shards", "3:1"), "START:STOP"),
-        (("--workers", "0"), "at least 1"),
+        (("--workers", "0"), "from 1 to 1024"),
         (("--dtype", "int8"), "float32, float16, bfloat16"),
         (("--dataset", "also"), "either"),
         (("--from-trace", "x"), "goes without"),
