@@ -28,7 +28,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from ..digests import content_digest
 from ..errors import AnalysisError
-from ..files import appearing, explain, is_file, make_folder, write_atomically
+from ..files import appearing, explain, has_content, make_folder, write_atomically
 from ..provenance import file_digest
 from .texts import Corpus
 
@@ -276,7 +276,7 @@ def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Ten
 
 
 def _read_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    if not is_file(path):
+    if not has_content(path):
         raise AnalysisError(f"{path} must be a checkpoint; it is no regular file. Delete it to begin anew.")
     try:
         with safe_open(path, framework="pt") as file:
@@ -321,7 +321,7 @@ def prepare_tokens(corpus: Corpus, recipe: Recipe, folder: Path) -> tuple[PreTra
 
 def _cached(cache: Path, kept: Path) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray] | None:
     """Return what was prepared before, None if it is not there or not what was written: then it is made again."""
-    if not is_file(cache):
+    if not has_content(cache):
         return None
     try:
         with cache.open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -337,7 +337,7 @@ def _folder_digest(folder: Path) -> str:
     """Return the SHA-256 of a folder's files and their names."""
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        if not is_file(path):
+        if not has_content(path):
             return ""
         digest.update(path.name.encode() + b"\0" + bytes.fromhex(file_digest(path)))
     return digest.hexdigest()
