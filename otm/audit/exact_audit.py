@@ -17,7 +17,7 @@ import scipy
 from numpy.typing import NDArray
 
 from otm.audit.candidate import NO_TOKEN, Candidate, as_candidate, outcome_of, read_token
-from otm.audit.integration import Answers, IntegratedAudit, answers_of, check_tolerance
+from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance
 from otm.audit.markdown import number, numbers, table
 from otm.divergences import divergence_term
 from otm.drafts.base import enumerate_drafts
@@ -144,6 +144,7 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
         tolerance=allowed,
         described=f"draft={single.draft.tolist()}, target={single.target.tolist()}",
     )
+    allowed = allowed_by(answers, tolerance, allowed)
     return _from_answers(answers, drafts, single, name=function.name, tolerance=allowed)
 
 

@@ -11,12 +11,14 @@ import abc
 import dataclasses
 import itertools
 import math
+import time
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
+from otm.audit.boxes import Escape
 from otm.audit.candidate import CandidateFailure, Failed
 from otm.audit.probing import probe
-from otm.audit.tracing import MOST_SLANTED, MOST_WORK, Function, Integral, integrate
+from otm.audit.tracing import CHECKS, MOST_SECONDS, MOST_SLANTED, MOST_WORK, Function, Integral, explore, surprising
 from otm.audit.verdicts import Audit, Verdict
 from otm.pmf import check_count, check_real
 
@@ -24,6 +26,7 @@ Method = Literal["kernel", "traced", "probed"]
 
 _LEAST_SLANTED = 32
 _LEAST_WORK = 2_000
+_LEAST_CHECKS = 4
 _HOW = {
     "kernel": "the verifier's own kernel, summed over every {drafts}",
     "traced": "run on tracing numbers over every {drafts}: exact integration over the uniforms, {cells} boxes",
@@ -85,12 +88,14 @@ class Answers:
     Attributes:
         found: (number of the draft, answer, probability).
         method, error, cells: as of `IntegratedAudit`.
+        rounding: how much coarser than float64 the numbers were that random numbers met, float32 at most.
     """
 
     found: list[tuple[int, Any, float]]
     method: Method
     error: float
     cells: int
+    rounding: float = 1.0
 
 
 def answers_of(
@@ -122,19 +127,26 @@ def answers_of(
         message, parts = max(failures.items(), key=lambda item: math.fsum(item[1]))
         raise CandidateFailure(f"{message} It does so with probability {math.fsum(parts):.6g} on {described}.")
     error = math.fsum(weight * law.error for law, weight in zip(laws, weights, strict=True))
-    return Answers(found=found, method=method, error=error, cells=sum(law.cells for law in laws))
+    rounding = max(law.coarsest for law in laws) * 2.0**53
+    return Answers(found=found, method=method, error=error, cells=sum(law.cells for law in laws), rounding=rounding)
 
 
 def _laws_of(functions: Sequence[Function], num_uniforms: int) -> tuple[list[Integral], Method]:
     """Return the law of each function: traced if all traces are complete, else probed."""
     slanted = max(_LEAST_SLANTED, MOST_SLANTED // len(functions))
     work = max(_LEAST_WORK, MOST_WORK // len(functions))
+    checks = max(_LEAST_CHECKS, CHECKS // len(functions))
     traced: list[Integral] = []
+    until = time.monotonic() + MOST_SECONDS
     for function in functions:
-        integral = integrate(function, num_uniforms, most_slanted=slanted, most_work=work)
-        if integral is None:
+        left = max(0.0, until - time.monotonic())
+        try:
+            law = explore(function, num_uniforms, most_slanted=slanted, most_work=work, most_seconds=left, checks=checks)
+        except Escape:
             return [probe(function, num_uniforms) for function in functions], "probed"
-        traced.append(integral)
+        traced.append(law)
+    if surprising(traced):
+        return [probe(function, num_uniforms) for function in functions], "probed"
     return traced, "traced"
 
 
@@ -143,6 +155,11 @@ def check_tolerance(tolerance: float | None, num_tokens: int, k: int) -> float:
     if tolerance is None:
         return rounding_tolerance(num_tokens, k)
     return check_real(tolerance, name="tolerance", low=0.0, high=1.0)
+
+
+def allowed_by(answers: Answers, given: float | None, allowed: float) -> float:
+    """Return the tolerance, which is for the arithmetic that the random numbers met unless one was given."""
+    return allowed * answers.rounding if given is None else allowed
 
 
 def rounding_tolerance(num_tokens: int, k: int, *, unit_roundoff: float = 2.0**-53) -> float:

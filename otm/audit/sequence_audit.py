@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.candidate import Candidate, as_candidate, outcome_of, read_block
-from otm.audit.integration import Answers, IntegratedAudit, answers_of, check_tolerance
+from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance
 from otm.audit.markdown import MOST_ENTRIES, number, numbers, table
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
@@ -183,6 +183,7 @@ def sequence(
         tolerance=allowed,
         described="these models",
     )
+    allowed = allowed_by(answers, tolerance, allowed)
     counted = all(count is not None for _, (_, count), _ in answers.found)
     return SequenceAudit(
         name=function.name,
