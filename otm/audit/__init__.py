@@ -5,6 +5,7 @@ Audits of a callable, strongest first:
 * `exact` (on the standard instances `exact_battery`): its output law by integration over its uniforms and over every draft, against
   the target; nothing is sampled. `sampler` does the same to the sampler of one of the library's own verifiers.
 * `sequence` (on standard toy models `sequence_battery`): the same for the joint law of a block of tokens.
+* `step`: a decoding step that drafts by itself, exact where it can be branched on, sampled where not.
 * `sampled` (`sampled_battery`; `outputs` for given samples): any callable, any vocabulary, with proved error probabilities.
 * `log`: what a server logged, every context seen once.
 
@@ -23,6 +24,7 @@ from otm.audit.log_audit import log
 from otm.audit.sampled_audit import outputs, sampled
 from otm.audit.sequence_audit import sequence
 from otm.audit.shrinking import shrink, shrink_sequence
+from otm.audit.step_audit import step
 
 __all__ = [
     "BatchCandidate",
@@ -40,4 +42,5 @@ __all__ = [
     "sequence_battery",
     "shrink",
     "shrink_sequence",
+    "step",
 ]

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from otm.audit.boxes import Escape, Execution
+from otm.audit.boxes import Execution
 from otm.audit.exponentials import Linear, Source, least, sign
 
 _SPLITS_PER_COMPARISON = 400
@@ -671,6 +671,3 @@ def _as_float(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError):
         return None
-
-
-__all__ = ["Escape", "Number", "Shape", "TracedArray", "extreme", "mapped", "uniform"]

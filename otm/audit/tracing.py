@@ -30,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.boxes import Decision, Escape, Execution
-from otm.audit.draws import Interception, Recorded, Traced, intercepted, preserved
+from otm.audit.draws.interception import Interception, intercepted, preserved
+from otm.audit.draws.sources import Recorded, Traced
 from otm.audit.evidence import log_evidence
 from otm.audit.traced_numbers import TracedArray
 

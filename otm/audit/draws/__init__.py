@@ -8,8 +8,3 @@ Generators keep their meaning. The real one moves on with every draw, and its st
 is seeded again, or set back, yields *the same* numbers again, not new ones. That seeds themselves are uniformly distributed is
 taken for granted; what a fixed one leads to, the executions on real randomness show (`otm.audit.tracing`).
 """
-
-from otm.audit.draws.interception import Interception, intercepted, preserved
-from otm.audit.draws.sources import Choice, Draws, Recorded, Traced
-
-__all__ = ["Choice", "Draws", "Interception", "Recorded", "Traced", "intercepted", "preserved"]

@@ -11,7 +11,8 @@ import torch
 
 import otm
 from otm import audit
-from otm.audit.draws import Recorded, intercepted
+from otm.audit.draws.interception import intercepted
+from otm.audit.draws.sources import Recorded
 
 
 def test_every_execution_begins_at_the_same_state() -> None:

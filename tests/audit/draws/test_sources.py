@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otm.audit.boxes import Escape, Execution
-from otm.audit.draws import Choice, Recorded, Traced
-from otm.audit.draws.sources import MOST_OUTCOMES, Later, Seed
+from otm.audit.draws.sources import MOST_OUTCOMES, Choice, Later, Recorded, Seed, Traced
 
 
 def test_the_same_state_draws_the_same_or_nothing() -> None:
