@@ -6,6 +6,7 @@ Audits of a callable, strongest first:
   the target; nothing is sampled. `sampler` does the same to the sampler of one of the library's own verifiers.
 * `sequence` (on standard toy models `sequence_battery`): the same for the joint law of a block of tokens.
 * `step`: a decoding step that drafts by itself, exact where it can be branched on, sampled where not.
+* `generate`: a whole generation loop on toy language models with caches, padding and raw logits; likewise.
 * `sampled` (`sampled_battery`; `outputs` for given samples): any callable, any vocabulary, with proved error probabilities.
 * `log`: what a server logged, every context seen once.
 
@@ -19,6 +20,7 @@ from otm.audit.batteries import exact_battery, sampled_battery, sequence_battery
 from otm.audit.candidate import BatchCandidate, Candidate
 from otm.audit.evidence import samples_needed
 from otm.audit.exact_audit import exact, sampler
+from otm.audit.generation_audit import generate
 from otm.audit.integration import rounding_tolerance
 from otm.audit.log_audit import log
 from otm.audit.sampled_audit import outputs, sampled
@@ -31,6 +33,7 @@ __all__ = [
     "Candidate",
     "exact",
     "exact_battery",
+    "generate",
     "log",
     "outputs",
     "rounding_tolerance",
