@@ -7,6 +7,7 @@ Audits of a callable, strongest first:
 * `sequence` (on standard toy models `sequence_battery`): the same for the joint law of a block of tokens.
 * `step`: a decoding step that drafts by itself, exact where it can be branched on, sampled where not.
 * `generate`: a whole generation loop on toy language models with caches, padding and raw logits; likewise.
+* `tree`: a kernel that takes a drafted tree and returns a path; likewise.
 * `sampled` (`sampled_battery`; `outputs` for given samples): any callable, any vocabulary, with proved error probabilities.
 * `log`: what a server logged, every context seen once.
 
@@ -27,6 +28,7 @@ from otm.audit.sampled_audit import outputs, sampled
 from otm.audit.sequence_audit import sequence
 from otm.audit.shrinking import shrink, shrink_sequence
 from otm.audit.step_audit import step
+from otm.audit.tree_audit import tree
 
 __all__ = [
     "BatchCandidate",
@@ -46,4 +48,5 @@ __all__ = [
     "shrink",
     "shrink_sequence",
     "step",
+    "tree",
 ]
