@@ -30,7 +30,7 @@ def own_randomness(p, q, drafts, rng):
     return rng.choice(len(q), p=q, size=len(drafts))
 
 def slanted(p, q, drafts, uniforms):
-    return int(uniforms[0] < uniforms[1])
+    return int(uniforms[0] + uniforms[1] < 1)
 
 def broken(p, q, drafts, uniforms):
     raise RuntimeError("out of memory")

@@ -158,8 +158,8 @@ def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = N
         problem, tolerance: as for `exact`.
 
     Returns:
-        ExactAudit. Schemes that compare uniforms with each other (races, the scores of `otm.Optimal`) come with an `error`, a few
-        percent with two or three uniforms and too much to say anything with more.
+        ExactAudit. Races are exact. Schemes that compare uniforms with each other otherwise (the scores of
+        `otm.Optimal`) come with an `error`, a few percent with two or three uniforms and too much to say anything with more.
 
     Raises:
         Unsupported, ShapeMismatch: as `otm.prepare`.

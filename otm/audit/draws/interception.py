@@ -22,14 +22,16 @@ class Interception(Draws):
 
     def __init__(self) -> None:
         self._current: Draws | None = None
+        self._moved = True
         self._parts: list[Any] = []
         self._common = _states()
 
     @contextlib.contextmanager
     def into(self, draws: Draws) -> Iterator[None]:
         """Take from `draws` what is drawn in this context; every library's common generator begins where it was at first."""
-        _set_back(self._common)
-        self._current = draws
+        if self._moved:
+            _set_back(self._common)
+        self._current, self._moved = draws, False
         for part in self._parts:
             part.begin(draws)
         yield
@@ -51,6 +53,7 @@ class Interception(Draws):
     @property
     def _draws(self) -> Draws:
         assert self._current is not None
+        self._moved = True
         return self._current
 
 
