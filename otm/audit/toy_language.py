@@ -122,7 +122,7 @@ class ToyLanguage:
 
 
 def _whole(values: Any) -> NDArray[np.int64]:
-    found = np.asarray(values.tolist() if hasattr(values, "tolist") else values)
+    found = np.asarray(values)
     if found.ndim != 2 or found.dtype.kind not in "iub":
         raise InvalidParameter(f"Token ids and masks must be integers (B, T); got {found.dtype} of shape {found.shape}.")
     return found.astype(np.int64)

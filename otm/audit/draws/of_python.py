@@ -115,7 +115,7 @@ def python_draws(draws: Draws) -> Iterator[_Common]:
         "setstate": seeding("setstate"),
     }
     places: list[tuple[Any, str, Any]] = [(random.Random, name, method) for name, method in methods.items()]
-    places += [(random, name, functools.partial(method, _COMMON)) for name, method in methods.items() if hasattr(random, name)]
+    places += [(random, name, functools.partial(method, _COMMON)) for name, method in methods.items() if name in vars(random)]
     places += [(random.SystemRandom, name, methods[name]) for name in ("random", "_randbelow", "getrandbits")]
     places += [(math, name, _also_of(getattr(math, name), function)) for name, function in _FUNCTIONS.items()]
     with patched(*places):
