@@ -97,7 +97,7 @@ def test_a_namespace_holds_what_it_names_and_hides_no_module(name: str) -> None:
 def test_one_name_means_one_thing() -> None:
     """A name that two namespaces export is one object.
 
-    But for the verbs of `otm.partial`, which are those of `otm` on intervals, and the kinds of audit that are called as their subject.
+    But for the verbs of `otm.partial`, which are those of `otm` on intervals, and the audits that are called as their subject.
     """
     meant: dict[str, object] = {}
     twice = set()
