@@ -1,22 +1,30 @@
 # Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
-.PHONY: figures analysis test test-long lint benchmarks clean
+.PHONY: figures analysis public-model test test-long torture lint benchmarks clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 STAMPS := .venv/stamps
 WORKERS ?= 2
+MINUTES ?= 60
 
 figures: $(STAMPS)/figures
 	$(BIN)/python -m figures $(FIGURES)
 
 analysis: $(STAMPS)/analysis
 
+public-model: $(STAMPS)/analysis
+	$(PIP) --group public
+	$(BIN)/python -m analysis fetch
+
 test: $(STAMPS)/test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(TESTS)
 
 test-long: $(STAMPS)/test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --hypothesis-profile=search $(TESTS)
+
+torture: $(STAMPS)/test
+	$(BIN)/python -m tests.torture --minutes $(MINUTES) --workers $(WORKERS) $(TORTURE)
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .

@@ -12,6 +12,8 @@ from .commands.capture import capture
 from .commands.compare import compare
 from .commands.decode import decode
 from .commands.experiment import experiment
+from .commands.fetch import fetch
+from .commands.finetune import finetune
 from .commands.latency import latency
 from .commands.measure import measure
 from .commands.merge import merge
@@ -25,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (compare, measure, merge, report, decode, experiment, latency, train, capture):
+for command in (compare, measure, merge, report, decode, experiment, latency, train, finetune, fetch, capture):
     app.command()(command)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,6 +35,27 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except (OSError, ValueError):
         return False
+
+
+def read_small(path: Path, most: int) -> bytes:
+    """Return the bytes of a regular file that has at most so many, as its size says: files of the kernel have none, or no end.
+
+    Raises:
+        ValueError: if it is larger.
+        OSError: if it is none that can be read.
+    """
+    if not is_file(path):
+        raise OSError(errno.EINVAL, "it is no regular file", shortened(path))
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise ValueError(f"it has {size:,} bytes and is larger than {most:,}")
+        return file.read(size)
+
+
+def has_content(path: Path) -> bool:
+    """Return whether a path leads to a regular file whose size is not 0; what the kernel offers as files may have no end."""
+    return is_file(path) and path.stat().st_size > 0
 
 
 def shortened(path: Path, length: int = 200) -> str:
@@ -69,6 +91,36 @@ def appearing(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError):
             raise AnalysisError(explain(error, path)) from error
         raise
+
+
+def plain_json(text: bytes | str) -> Any:
+    """Parse JSON in UTF-8 as every reader would: no key twice in an object, no NaN and no infinity.
+
+    Raises:
+        ValueError, RecursionError: if it is no such text.
+    """
+    content = text.decode("utf-8") if isinstance(text, bytes) else text
+    return json.loads(content, object_pairs_hook=plain_object, parse_constant=_no_number, parse_float=_finite)
+
+
+def plain_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object, or raise `ValueError` if it names a key twice: readers would differ on which counts."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:40]!r} is there twice")
+        found[key] = value
+    return found
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(digits: str) -> float:
+    if math.isinf(value := float(digits)):
+        raise ValueError(f"{digits[:40]} is too large for a number")
+    return value
 
 
 def write_json(path: Path, record: Mapping[str, Any], *, indent: int | None = 1) -> Path:

@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from otm._numba import code_path
+
 PACKAGES = (
     "numpy",
     "scipy",
@@ -33,9 +35,13 @@ INCIDENTAL = frozenset({"argv", "host", "created", "merged_from"})
 _LARGEST_DIGESTED = 40 << 30  # bytes of weights; beyond, sizes stand in
 
 
-@functools.cache
 def environment() -> dict[str, Any]:
-    """Return what determines the last bits of a result on this machine: versions, interpreter, processor."""
+    """Return what determines the last bits of a result on this machine: versions, interpreter, processor, and the code path."""
+    return _installed() | {"rows_on_host": code_path()}
+
+
+@functools.cache
+def _installed() -> dict[str, Any]:
     return {
         "versions": {name: _version(name) for name in PACKAGES},
         "python": sys.version.split()[0],

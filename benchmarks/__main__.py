@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks.timing import machine
 
 RESULTS = Path(__file__).parent / "results"
-SUITES = ("core", "optimal", "trees", "device", "measure")
-_NEEDS = {"device": "torch", "measure": "torch"}
+SUITES = ("core", "optimal", "rows", "trees", "device", "gradients", "measure")
+_NEEDS = {"rows": "torch", "device": "torch", "gradients": "torch", "measure": "torch"}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,6 +6,7 @@ kind on the same device. Nothing here imports torch.
 
 from __future__ import annotations
 
+import concurrent.futures as cf
 import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,8 +23,11 @@ Array = Any
 # Rows are processed in chunks of at most this many elements, so that temporaries stay in cache and peak extra memory is
 # bounded by a few chunks, not by a few copies of the input.
 CHUNK_ELEMENTS = 1 << 19
+CHUNK_ON_DEVICE = 1 << 24  # a device needs enough work per call: a dozen temporaries of 128 MB
 
 BLOCK = 256  # about √V at the vocabularies of language models
+
+_WORTH_A_THREAD = 1 << 16  # elements
 
 _LONG_ROW = 256  # from here on a loop over rows costs nothing beside the rows
 
@@ -40,6 +44,39 @@ def namespace(*arrays: Array) -> Any:
     return array_api_compat.array_namespace(*arrays)
 
 
+def is_on_host(array: Array) -> bool:
+    """Return whether the array lies in the host's memory, where asking for a number waits for nothing."""
+    return str(getattr(array, "device", "cpu")) == "cpu"
+
+
+def host_views(arrays: Sequence[Array]) -> list[NDArray[Any]] | None:
+    """Return NumPy views of arrays that lie in the host's memory, without a copy; None if one lies elsewhere.
+
+    What NumPy and compiled loops do fastest need not be done twice: a torch tensor on the CPU is a NumPy array by another name.
+    """
+    if not all(is_on_host(array) for array in arrays):
+        return None
+    return [array if isinstance(array, np.ndarray) else to_numpy(array) for array in arrays]
+
+
+def device_of(array: Array) -> Any:
+    """Return the device that new arrays beside this one are made on; None for NumPy, which has one."""
+    return None if isinstance(array, np.ndarray) else array.device
+
+
+def num_threads(array: Array) -> int:
+    """Return how many threads the array's own library uses on the host: as many as torch is set to, one for NumPy."""
+    return int(getattr(namespace(array), "get_num_threads", lambda: 1)())
+
+
+def share(function: Callable[[Any], Any], pieces: Sequence[Any], threads: int) -> list[Any]:
+    """Apply a function to every piece, in order, on as many threads: for work that leaves the interpreter's lock alone."""
+    if threads == 1 or len(pieces) == 1:
+        return [function(piece) for piece in pieces]
+    with cf.ThreadPoolExecutor(min(threads, len(pieces))) as pool:
+        return list(pool.map(function, pieces))
+
+
 def to_numpy(array: Array) -> NDArray[Any]:
     """Copy an array of any device to a NumPy array."""
     if isinstance(array, np.ndarray):
@@ -47,6 +84,30 @@ def to_numpy(array: Array) -> NDArray[Any]:
     if array_api_compat.is_torch_array(array):
         array = array.detach()
     return np.asarray(array_api_compat.to_device(array, "cpu"))
+
+
+def tracks_gradient(*arrays: Array) -> bool:
+    """Whether what is computed from one of the arrays is recorded to be differentiated: a torch tensor that requires a gradient.
+
+    Under `torch.no_grad()` nothing is, not even from such a tensor.
+    """
+    return any(
+        array_api_compat.is_torch_array(array) and array.requires_grad and (array[None][:0] + 0.0).requires_grad
+        for array in arrays
+    )
+
+
+def untracked(array: Array) -> Array:
+    """Return the same numbers, not copied, without what is recorded of where they came from."""
+    return array.detach() if array_api_compat.is_torch_array(array) and array.requires_grad else array
+
+
+def with_gradient(values: Array, function: Array) -> Array:
+    """Return the values with the gradient of another array of their shape: what that array itself is does not matter, if finite.
+
+    So an answer that took a search keeps every bit of it, and its gradient is that of a formula which the search has made simple.
+    """
+    return values + (function - untracked(function))
 
 
 def running_sum(array: Array) -> Array:
@@ -63,7 +124,7 @@ def running_sum(array: Array) -> Array:
     def add_up(part: Array) -> Array:
         return np.cumsum(part, axis=-1, out=part) if in_place else xp.cumulative_sum(part, axis=-1, dtype=xp.float64)
 
-    if width < 2 * BLOCK or str(getattr(array, "device", "cpu")) != "cpu":
+    if width < 2 * BLOCK or not is_on_host(array):
         return add_up(array)
     whole = width - width % BLOCK
     blocks = add_up(xp.reshape(array[..., :whole], (*tuple(array.shape[:-1]), -1, BLOCK)))  # on NumPy a view: an axis is split
@@ -86,13 +147,15 @@ def total(array: Array) -> Array:
 def gather(array: Array, indices: Array) -> Array:
     """Take entries along the last axis, batched: `out[..., j] = array[..., indices[..., j]]`."""
     xp = namespace(array, indices)
-    if array.ndim == 1:
+    if array.ndim == 1 and isinstance(array, np.ndarray):
         return xp.take(array, indices, axis=0)  # twice as fast as the batched form on one row
-    if isinstance(array, np.ndarray) and array.ndim == 2 and array.shape[-1] >= _LONG_ROW and array.shape == indices.shape:
-        picked = np.empty_like(array)
+    if isinstance(array, np.ndarray) and indices.ndim == array.ndim == 2 and indices.shape[-1] >= _LONG_ROW:
+        picked = np.empty(indices.shape, array.dtype)
         for row, (values, wanted) in enumerate(zip(array, indices, strict=True)):
             np.take(values, wanted, out=picked[row], mode="clip")  # a third of take_along_axis's time
         return picked
+    if array_api_compat.is_torch_array(array):
+        return array.gather(-1, indices)  # the wrapper, which also takes negative indices, makes four passes more
     return xp.take_along_axis(array, indices, axis=-1)
 
 
@@ -121,6 +184,24 @@ def histogram(index: Array, weights: Array, bins: int) -> Array:
         shifted = index.reshape(rows, -1) + bins * np.arange(rows)[:, None]
         return np.bincount(shifted.reshape(-1), weights=wide.reshape(-1), minlength=rows * bins).reshape(shape)
     return xp.zeros(shape, dtype=xp.float64, device=index.device).scatter_add(-1, index, wide)
+
+
+def true_places(flags: Array, room: int) -> tuple[Array, Array]:
+    """Return where the first `room` true flags of each row `(rows, V)` are, `(rows, room)`, V for none, and whether there are more.
+
+    On the host, which can look, the result is no wider than the fullest row needs.
+    """
+    xp, width = namespace(flags), int(flags.shape[-1])
+    if isinstance(flags, np.ndarray):
+        found = [np.flatnonzero(row) for row in flags]
+        places = np.full((len(found), max(1, min(room, max(map(len, found))))), width)
+        for row, where in zip(places, found, strict=True):
+            row[: len(where)] = where[: len(row)]
+        return places, np.asarray([len(where) > room for where in found])
+    count = xp.cumulative_sum(flags, axis=-1, dtype=xp.int32)
+    wanted = xp.arange(room, dtype=xp.int32, device=flags.device)
+    places = search_rows(count, xp.broadcast_to(wanted, (int(flags.shape[0]), room)))
+    return places, count[:, -1] > room
 
 
 def reserve(elements: int) -> None:
@@ -165,29 +246,43 @@ def unit_rows(array: Array) -> Array:
     if array.dtype == xp.float64:
         return array
     wide = xp.astype(array, xp.float64)
-    wide /= total(wide)[..., None]
+    wide *= 1.0 / total(wide)[..., None]
     return wide
 
 
 def by_rows(function: Callable[..., Array], *arrays: Array) -> Array:
-    """Apply `function` to chunks of distributions `(..., V)`, each by way of `unit_rows`; join `(n, rows)` results."""
+    """Apply `function` to chunks of distributions `(..., V)`, each by way of `unit_rows`; join `(n, rows)` results.
+
+    Rows in the host's memory go through NumPy, or what is compiled, whatever their kind; those of torch on torch's threads. Rows
+    that track a gradient stay what they are. The results are of the arrays' kind, `(n, ...)`.
+    """
+    xp, views = namespace(*arrays), None if tracks_gradient(*arrays) else host_views(arrays)
+    if views is None or isinstance(arrays[0], np.ndarray):
+        return _by_rows(function, arrays, 1)
+    return xp.asarray(_by_rows(function, views, num_threads(arrays[0])))
+
+
+def _by_rows(function: Callable[..., Array], arrays: Sequence[Array], threads: int) -> Array:
     xp = namespace(*arrays)
     leading, width = tuple(arrays[0].shape[:-1]), int(arrays[0].shape[-1])
     rows = int(np.prod(leading, dtype=np.int64)) if leading else 1
-    step = max(1, CHUNK_ELEMENTS // width)
-    if not leading or rows <= step:
+    step = max(1, (CHUNK_ELEMENTS if is_on_host(arrays[0]) else CHUNK_ON_DEVICE) // width)
+    if threads > 1 and rows * width >= _WORTH_A_THREAD:
+        step = min(step, -(-rows // threads))
+    if not leading or (rows <= step and threads == 1):
         return function(*map(unit_rows, arrays))
     flat = [xp.reshape(array, (rows, width)) for array in arrays]
-    pieces: Sequence[Array] = [
-        function(*(unit_rows(array[start : start + step, :]) for array in flat)) for start in range(0, rows, step)
-    ]
-    joined = xp.concat(pieces, axis=-1)
+
+    def piece(start: int) -> Array:
+        return function(*(unit_rows(array[start : start + step, :]) for array in flat))
+
+    joined = xp.concat(share(piece, range(0, rows, step), threads), axis=-1)
     return xp.reshape(joined, (int(joined.shape[0]), *leading))
 
 
 def as_scalar_or_array(array: Array) -> Any:
-    """Return a Python float for a 0-dimensional result and the array itself otherwise."""
-    return float(array) if array.ndim == 0 else array
+    """Return a Python float for a 0-dimensional result, unless it carries a gradient, and the array itself otherwise."""
+    return float(array) if array.ndim == 0 and not tracks_gradient(array) else array
 
 
 def inverse_cdf(mass: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:

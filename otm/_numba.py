@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import pickle
 import warnings
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from types import ModuleType
 from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_unusable: set[str] = set()  # modules that could not be had though numba is there
 
 
 def compile_once(*signature: Any, fastmath: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
@@ -47,6 +50,7 @@ def compiled(name: str) -> ModuleType | None:
     except ImportError:
         return None
     except (OSError, EOFError, pickle.UnpicklingError) as error:  # what numba keeps on disk cannot be written, or read again
+        _unusable.add(name)
         warnings.warn(
             f"{name} is left out, and NumPy computes, at a third of the speed or less, because numba's compiled files cannot be "
             f"used: {error!r}. Make room for them, delete damaged ones, or set NUMBA_CACHE_DIR to another folder.",
@@ -54,4 +58,13 @@ def compiled(name: str) -> ModuleType | None:
             stacklevel=2,
         )
         return None
+    _unusable.discard(name)
     return module
+
+
+def code_path() -> str:
+    """Return which code computes rows on the host: "compiled", or "array calls" without numba or where its files are of no use.
+
+    Nothing is loaded for the answer: what has not been asked for yet counts as usable.
+    """
+    return "array calls" if importlib.util.find_spec("numba") is None or _unusable else "compiled"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, quiet, total
-from otm.pmf import align_pair, as_pmf, check_real
+from otm._arrays import Array, as_scalar_or_array, by_rows, is_on_host, namespace, quiet, total, tracks_gradient, untracked
+from otm.overlap.gradient import along_curve
+from otm.pmf import align_pair, as_pmfs, check_real
 
 __all__ = ["harmonic_mean_distance", "hockey_stick", "kl_divergence", "total_variation"]
 
@@ -19,18 +20,19 @@ def total_variation(*, draft: object, target: object) -> Array:
         draft, target: probabilities `(..., V)`.
 
     Returns:
-        A float, or `(...)` in float64; in [0, 1].
+        A float, or `(...)` in float64; in [0, 1]. A tensor's gradient is passed on.
 
     Raises:
         InvalidDistribution, ShapeMismatch: see `otm.Problem`.
 
-    Cost: O(V). Reference: SpecTr, section 2.
+    Cost: O(V). Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums"). Reference: SpecTr, section 2.
 
     >>> total_variation(draft=[0.75, 0.25], target=[0.5, 0.5])
     0.25
     """
-    p, q = _pair(draft, target)
-    return as_scalar_or_array(by_rows(lambda p, q: _at_most_one(0.5 * total(abs(p - q)))[None], p, q)[0])
+    p, q = _pair(draft, target, gradients=True)
+    value = by_rows(lambda p, q: _at_most_one(0.5 * total(abs(p - q)))[None], untracked(p), untracked(q))
+    return as_scalar_or_array(_rejected_above(1.0, value, p, q))
 
 
 def kl_divergence(*, draft: object, target: object) -> Array:
@@ -94,7 +96,7 @@ def hockey_stick(*, draft: object, target: object, level: float) -> Array:
         level: t ≥ 0.
 
     Returns:
-        A float, or `(...)` in float64; in [0, 1], non-increasing in t.
+        A float, or `(...)` in float64; in [0, 1], non-increasing in t. A tensor's gradient is passed on.
 
     Raises:
         InvalidDistribution, ShapeMismatch: see `otm.Problem`. InvalidParameter: if `level` is negative or not a number.
@@ -105,14 +107,21 @@ def hockey_stick(*, draft: object, target: object, level: float) -> Array:
     >>> hockey_stick(draft=[0.75, 0.25], target=[0.5, 0.5], level=1.5)  # 1/2 − 3/8
     0.125
     """
-    p, q = _pair(draft, target)
+    p, q = _pair(draft, target, gradients=True)
     t = check_real(level, name="level", low=0.0, high=1e300)
 
     def values(p: Array, q: Array) -> Array:
         xp = namespace(p, q)
         return _at_most_one(total(xp.clip(xp.astype(q, xp.float64) - t * xp.astype(p, xp.float64), 0.0, None)))[None]
 
-    return as_scalar_or_array(by_rows(values, p, q)[0])
+    return as_scalar_or_array(_rejected_above(t, by_rows(values, untracked(p), untracked(q)), p, q))
+
+
+def _rejected_above(level: float, value: Array, draft: Array, target: Array) -> Array:
+    """Return 1 − H(level) with its gradient, from its value `(1, ...)`."""
+    if tracks_gradient(draft, target):
+        value = along_curve(value, draft, target, levels=level, weights=-1.0)
+    return value[0, ...]
 
 
 def divergence_term(q: Array, mass: Array) -> Array:
@@ -139,7 +148,7 @@ def divergence_term(q: Array, mass: Array) -> Array:
         ratio, d = mass / q, (mass - q) / q
         logarithm = xp.log(ratio)
         lost = (ratio < _LEAST_RATIO) & (mass > 0)
-        if bool(xp.any(lost)):
+        if not is_on_host(q) or bool(xp.any(lost)):  # asking a device takes longer than two logarithms
             logarithm = xp.where(lost, xp.log(mass) - xp.log(q), logarithm)
         far = xp.where(d < xp.inf, q * (d - logarithm), mass)  # d is not finite where q = 0, or next to nothing beside m
         s = d / (d + 2.0)
@@ -151,8 +160,8 @@ def divergence_term(q: Array, mass: Array) -> Array:
         return xp.where(abs(d) < 0.25, q * s * (d - 2.0 * square * tail), far)
 
 
-def _pair(draft: object, target: object) -> tuple[Array, Array]:
-    return align_pair(as_pmf(draft, name="draft"), as_pmf(target, name="target"))
+def _pair(draft: object, target: object, *, gradients: bool = False) -> tuple[Array, Array]:
+    return align_pair(*as_pmfs({"draft": draft, "target": target}, gradients=gradients))
 
 
 def _harmonic(p: Array, q: Array) -> Array:

@@ -33,7 +33,7 @@ class InvalidParameter(OtmError, ValueError):
 
 
 class Unsupported(OtmError, TypeError):
-    """A verifier does not apply to this draft law; the message names both."""
+    """A verifier does not apply to this draft law, the message names both; or a gradient is required that is not passed on."""
 
 
 class TooLarge(OtmError, ValueError):

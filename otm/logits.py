@@ -6,7 +6,7 @@ from typing import Any
 
 import array_api_compat
 
-from otm._arrays import Array, gather, namespace, quiet, total
+from otm._arrays import Array, gather, namespace, quiet, total, untracked
 from otm.errors import InvalidDistribution
 from otm.pmf import check_count, check_real, plain_array
 
@@ -24,13 +24,14 @@ def from_logits(logits: object, *, temperature: float = 1.0, top_k: int | None =
         top_p: mass to keep, in (0, 1]; None keeps all.
 
     Returns:
-        Probabilities `(..., V)` of the same namespace, device and dtype.
+        Probabilities `(..., V)` of the same namespace, device and dtype; a tensor's gradient is passed on.
 
     Raises:
         InvalidDistribution: on NaN or +∞, a row without a finite logit, half precision, or an empty vocabulary.
         InvalidParameter: if temperature, top_k or top_p is out of range.
 
-    Cost: O(V), O(V log V) with top-k or top-p. Accuracy: the largest logit is subtracted first, so nothing overflows.
+    Cost: O(V), O(V log V) with top-k or top-p. Accuracy: relative, (2 |log p| + ν + 24) u in a mass p
+    (docs/theory.md, "Plain sums"); the largest logit is subtracted first, so nothing overflows.
 
     >>> from_logits([0.0, 0.0, -1000.0], top_k=2)
     array([0.5, 0.5, 0. ])
@@ -43,18 +44,19 @@ def from_logits(logits: object, *, temperature: float = 1.0, top_k: int | None =
     if heat < float(xp.finfo(array.dtype).smallest_normal):  # zero, or a temperature that the dtype cannot divide by
         kept_count, heat = 1, 1.0
     with quiet():
-        shifted = (array - xp.max(array, axis=-1, keepdims=True)) / heat
+        shifted = (array - xp.max(untracked(array), axis=-1, keepdims=True)) / heat
         if heat == float("inf"):
             shifted = xp.where(array == -xp.inf, array, xp.zeros_like(array))  # uniform on what is allowed
         if kept_count is None and kept_mass == 1.0:
             return _softmax(shifted)
-        order = xp.argsort(-shifted, axis=-1, stable=True)  # descending; stable, so the lowest index wins ties
-        mass = _softmax(gather(shifted, order)) if kept_count is None else None
+        plain = untracked(shifted)
+        order = xp.argsort(-plain, axis=-1, stable=True)  # descending; stable, so the lowest index wins ties
+        mass = _softmax(gather(plain, order)) if kept_count is None else None
         position = xp.reshape(xp.arange(int(array.shape[-1]), device=array.device), (1,) * (array.ndim - 1) + (-1,))
         keep = position < (int(array.shape[-1]) if kept_count is None else kept_count)
         if kept_mass < 1.0:
             if mass is None:
-                mass = _softmax(xp.where(keep, gather(shifted, order), -xp.inf))
+                mass = _softmax(xp.where(keep, gather(plain, order), -xp.inf))
             before = xp.cumulative_sum(mass, axis=-1, dtype=xp.float64) - xp.astype(mass, xp.float64)
             keep = keep & ((before < kept_mass) | (position == 0))
         rank = xp.argsort(order, axis=-1)
@@ -74,13 +76,14 @@ def _check_logits(logits: object) -> Array:
     dtype = str(array.dtype).removeprefix("torch.") if given else "float64"
     if dtype not in ("float32", "float64"):
         raise InvalidDistribution(f"logits must be float32 or float64; they are {dtype}. Convert them to float32 first.")
-    array = plain_array(logits, "logits")
+    array = plain_array(logits, "logits", gradients=True)
     xp = namespace(array)
     array = array if given else xp.astype(array, xp.float64)
     if array.ndim == 0 or 0 in tuple(array.shape):
         raise InvalidDistribution(f"logits need a non-empty vocabulary axis; shape {tuple(array.shape)}. Pass (..., V).")
-    if bool(xp.any(xp.isnan(array))) or bool(xp.any(array == xp.inf)):
+    largest = xp.max(untracked(array), axis=-1)
+    if not bool(xp.any(xp.logical_not(xp.isfinite(largest)))):  # a NaN is the largest of its row
+        return array
+    if bool(xp.any(xp.isnan(largest) | (largest == xp.inf))):
         raise InvalidDistribution("logits must not be NaN or +inf; some are. Check the model for overflow.")
-    if bool(xp.any(xp.max(array, axis=-1) == -xp.inf)):
-        raise InvalidDistribution("Each row of logits needs one finite entry; a row is all -inf. Loosen the mask.")
-    return array
+    raise InvalidDistribution("Each row of logits needs one finite entry; a row is all -inf. Loosen the mask.")

@@ -8,14 +8,15 @@ a question that was not asked. `normalise` is there for whoever does want that.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, to_numpy, total
+from otm._arrays import Array, is_on_host, namespace, quiet, to_numpy, total, tracks_gradient, untracked
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 
 Kind = TypeVar("Kind")
@@ -25,57 +26,95 @@ _LARGEST_COUNT = 2**53
 SUM_TOLERANCE_FLOAT32 = 3e-5  # a float32 softmax over 128,256 tokens misses 1 by up to 7e-6
 
 
-def as_pmf(values: object, *, name: str) -> Array:
+def as_pmf(values: object, *, name: str, gradients: bool = False) -> Array:
     """Check that `values` holds probability distributions along its last axis and return it, divided by its float64 sum.
 
     Args:
         values: array or nested sequence `(..., V)` of probabilities; NumPy, torch or anything in the array-API standard.
         name: what to call it in messages.
+        gradients: whether the caller passes gradients on; then the division by the sum is part of what is differentiated.
 
     Returns:
         A floating array of the same namespace, device and (float) dtype; sequences and integers become float64.
 
     Raises:
         InvalidDistribution: on half precision, complex or boolean dtypes, no axis, an empty vocabulary, NaN or infinity,
-            negative mass, or a sum that misses 1 by more than 1e-9 (float64) or 3e-5 (float32).
+            negative mass, a sum that misses 1 by more than 1e-9 (float64) or 3e-5 (float32), or a tensor that requires a gradient
+            where none is passed on.
 
     Cost: O(V). Accuracy: entries change by at most a relative |sum − 1|, so at most the tolerance.
 
     >>> as_pmf([0.25, 0.75], name="draft")
     array([0.25, 0.75])
     """
-    array = _as_real_array(values, name)
-    xp = namespace(array)
+    return as_pmfs({name: values}, gradients=gradients)[0]
+
+
+def as_pmfs(named: Mapping[str, object], *, gradients: bool = False) -> list[Array]:
+    """Return `as_pmf` of several distributions by name; of those on one device the device is waited for once.
+
+    >>> as_pmfs({"draft": [0.25, 0.75], "target": [1, 0]})[1]
+    array([1., 0.])
+    """
+    arrays = [_as_real_array(values, name, gradients=gradients) for name, values in named.items()]
     with quiet():
-        sums = total(array)
-    # A NaN or infinity anywhere makes its row's sum NaN or infinite: one pass finds both.
-    if not bool(xp.all(xp.isfinite(sums))):
+        sums = [total(array) for array in arrays]
+        asked = [_extremes(untracked(array), untracked(each)) for array, each in zip(arrays, sums, strict=True)]
+    return [
+        _checked(array, each, extremes, name)
+        for array, each, extremes, name in zip(arrays, sums, _read(asked), named, strict=True)
+    ]
+
+
+def _extremes(array: Array, sums: Array) -> Array | list[float]:
+    """Return the smallest entry, the largest |sum − 1|, whether an entry has a sign, the least sum: on a device an array `(4,)`.
+
+    A NaN or infinity anywhere makes its row's sum NaN or infinite, and so the second number: one pass finds both.
+    """
+    xp = namespace(array)
+    if is_on_host(array):
+        smallest = float(xp.min(array))
+        signed = smallest == 0.0 and bool(xp.any(xp.signbit(array)))  # only 0 can have a sign unseen
+        return [smallest, float(xp.max(xp.abs(sums - 1))), signed, float(xp.min(sums))]
+    found = xp.min(array), xp.max(xp.abs(sums - 1)), xp.any(xp.signbit(array)), xp.min(sums)
+    return xp.stack([xp.astype(x, xp.float64, copy=False) for x in found], axis=0)
+
+
+def _read(asked: Sequence[Array | list[float]]) -> list[list[float]]:
+    """Return the numbers of several distributions, waiting once for a device that they are all on."""
+    if all(isinstance(each, list) for each in asked):
+        return list(asked)
+    if len({(type(each), str(getattr(each, "device", ""))) for each in asked}) == 1:
+        found: list[list[float]] = to_numpy(namespace(*asked).stack(list(asked), axis=0)).tolist()
+        return found
+    return [each if isinstance(each, list) else to_numpy(each).tolist() for each in asked]
+
+
+def _checked(given: Array, given_sums: Array, extremes: Sequence[float], name: str) -> Array:
+    """Return an array divided by its sums, or say what is wrong with it."""
+    array, sums = untracked(given), untracked(given_sums)
+    xp = namespace(array)
+    smallest, worst, signed, _ = extremes
+    if not math.isfinite(worst):
         _raise_not_finite(array, name)
-    smallest = float(xp.min(array))
     if smallest < 0:
         raise InvalidDistribution(
             f"{name} must be non-negative; its smallest entry is {smallest:.6g}. "
             "If these are logits, call otm.from_logits; if log-probabilities, exponentiate them first."
         )
     tolerance = SUM_TOLERANCE_FLOAT32 if array.dtype == xp.float32 else SUM_TOLERANCE_FLOAT64
-    worst = float(xp.max(xp.abs(sums - 1)))
     if worst > tolerance:
         offending = _row_furthest_from_one(sums)
         raise InvalidDistribution(
             f"{name} must sum to 1 within {tolerance:g} over its last axis; it sums to {offending:.12g}. "
             "Call otm.normalise if rescaling is what you mean."
         )
-    array = _without_signs(array, smallest)
-    if worst == 0.0:
+    if tracks_gradient(given):  # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
+        array, sums = given, given_sums
+    array = array + 0.0 if signed else array  # −0 as 0: q/(−0) would be −∞, and the token the last of the order, not the first
+    if worst == 0.0 and not tracks_gradient(given):
         return array
     return array / xp.astype(sums, array.dtype)[..., None]
-
-
-def _without_signs(array: Array, smallest: float) -> Array:
-    """Return non-negative numbers with −0 as 0: q/(−0) would be −∞, and the token the last of the order instead of the first."""
-    if smallest == 0.0 and bool(namespace(array).any(namespace(array).signbit(array))):
-        return array + 0.0
-    return array
 
 
 def normalise(values: object) -> Array:
@@ -87,39 +126,39 @@ def normalise(values: object) -> Array:
         values: weights `(..., V)`, finite and non-negative, each row with a positive sum.
 
     Returns:
-        Probabilities `(..., V)` of the same namespace and floating dtype.
+        Probabilities `(..., V)` of the same namespace and floating dtype; a tensor's gradient is passed on.
 
     Raises:
         InvalidDistribution: on negative, NaN or infinite weights, or a row without mass.
 
-    Cost: O(V).
+    Cost: O(V). Accuracy: relative, (2ν + 6) u in every mass (docs/theory.md, "Plain sums").
 
     >>> normalise([1, 3])
     array([0.25, 0.75])
     """
-    array = _as_real_array(values, "the weights")
+    array = _as_real_array(values, "the weights", gradients=True)
     xp = namespace(array)
-    largest = xp.max(array, axis=-1, keepdims=True)
+    largest = xp.max(untracked(array), axis=-1, keepdims=True)
     with quiet():
-        overflows = not bool(xp.all(xp.isfinite(total(array))))
-    if overflows:
+        ((smallest, worst, signed, least),) = _read([_extremes(untracked(array), total(untracked(array)))])
+    if not math.isfinite(worst):
         # Finite weights may still overflow their sum; dividing by the largest one first settles which it is.
-        if not bool(xp.all(xp.isfinite(array))):
-            _raise_not_finite(array, "the weights")
+        if not bool(xp.all(xp.isfinite(untracked(array)))):
+            _raise_not_finite(untracked(array), "the weights")
         array = array / largest
+        smallest = float(xp.min(array))
         largest = xp.ones_like(largest)
-    smallest = float(xp.min(array))
     if smallest < 0:
         raise InvalidDistribution(f"Weights must be non-negative; the smallest is {smallest:.6g}. Remove or clip it.")
-    if float(xp.min(largest)) == 0.0:
+    if least == 0.0:
         raise InvalidDistribution("Weights need a positive sum in every row; one row is all zero. Drop that row.")
     # Scaling by the largest weight keeps subnormal rows from losing their digits in the division.
-    scaled = _without_signs(array, smallest) / largest
+    scaled = (array + 0.0 if signed else array) / largest
     return scaled / xp.astype(total(scaled), scaled.dtype)[..., None]
 
 
-def _as_real_array(values: object, name: str) -> Array:
-    array = plain_array(values, name)
+def _as_real_array(values: object, name: str, *, gradients: bool) -> Array:
+    array = plain_array(values, name, gradients=gradients)
     xp = namespace(array)
     dtype = str(array.dtype).removeprefix("torch.")
     if array.ndim == 0:
@@ -137,10 +176,11 @@ def _as_real_array(values: object, name: str) -> Array:
     return array
 
 
-def plain_array(values: object, name: str) -> Array:
+def plain_array(values: object, name: str, *, gradients: bool = False) -> Array:
     """Return real numbers as a dense array that means what it shows, of any shape, or raise `InvalidDistribution`.
 
-    Refused are masked entries, half precision and anything but real numbers; gradients are left behind.
+    Refused are masked entries, half precision, anything but real numbers, and gradients that the caller does not pass on: left
+    behind, they would be a term of a loss that trains nothing.
 
     >>> plain_array([1, 2], "counts")
     array([1, 2])
@@ -152,8 +192,12 @@ def plain_array(values: object, name: str) -> Array:
             raise InvalidDistribution(
                 f"{name} must be a dense tensor with data; its layout is {array.layout} on {array.device}. Call .to_dense()."
             )
-        if array.requires_grad:
-            array = array.detach()  # values only: the scans overwrite their arrays, so gradients are not tracked
+        if not tracks_gradient(array):
+            array = untracked(array)
+        elif not gradients:
+            raise InvalidDistribution(
+                f"{name} must not require a gradient here, where none is passed on; this tensor does. Call .detach() on it."
+            )
     try:
         xp = namespace(array)
     except TypeError as error:
@@ -351,6 +395,8 @@ def check_real(value: Any, *, name: str, low: float, high: float = float("inf"),
     1.0
     """
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}]"
+    if tracks_gradient(value):
+        raise InvalidParameter(f"{name} must not require a gradient, for none is passed on; this tensor does. Call .detach().")
     try:
         if isinstance(value, str | bytes):
             raise TypeError(f"{type(value).__name__} is not a number")

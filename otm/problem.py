@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm._arrays import Array, to_numpy, unit_rows
+from otm._arrays import Array, to_numpy, tracks_gradient, unit_rows
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
-from otm.pmf import as_pmf
+from otm.pmf import as_pmfs
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -26,7 +26,10 @@ class Problem:
         ShapeMismatch: if the vocabularies differ, leading axes do not broadcast, or the array kinds differ.
         InvalidParameter: if `law` is not a draft law, or asks for more drafts than it can give.
 
-    Cost: O(V) per row. An array whose rows sum to exactly 1 is kept, not copied: do not overwrite it while the problem is in use.
+    A tensor that requires a gradient stays part of its graph, divided by its sum; what cannot pass the gradient on refuses it.
+
+    Cost: O(V) per row; a device is waited for once. An array whose rows sum to exactly 1 is kept, not copied: do not overwrite it
+    while the problem is in use.
 
     >>> problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     >>> problem.num_tokens, problem.law
@@ -40,7 +43,7 @@ class Problem:
     def __init__(self, *, draft: object, target: object, law: Law) -> None:
         if not isinstance(law, Law):
             raise InvalidParameter(f"law must be a draft law such as otm.IID(4); got {law!r}. Choose one of otm.drafts.LAWS.")
-        p, q = as_pmf(draft, name="draft"), as_pmf(target, name="target")
+        p, q = as_pmfs({"draft": draft, "target": target}, gradients=True)
         p, q = law.align(p, q)
         object.__setattr__(self, "draft", p)
         object.__setattr__(self, "target", q)
@@ -84,14 +87,17 @@ class Problem:
                 f"{purpose} needs one pair of distributions (V,); this problem has leading axes {self.batch_shape}. "
                 "Index the row you want and build a Problem from it."
             )
+        refuse_gradients(self, purpose)
         draft, target = to_numpy(self.draft), to_numpy(self.target)
         if draft is self.draft and draft.dtype == "float64" and target.dtype == "float64":
             return self
         return Problem(draft=unit_rows(draft), target=unit_rows(target), law=self.law)
 
 
-def check_problem(problem: object) -> Problem:
+def check_problem(problem: object, *, gradients: bool = False) -> Problem:
     """Return `problem` if it is one, or raise `InvalidParameter`: the arguments may be swapped, or the arrays passed bare.
+
+    Raises `Unsupported` on tensors that require gradients, unless the caller passes them on.
 
     >>> check_problem(0.75)
     Traceback (most recent call last):
@@ -99,6 +105,8 @@ def check_problem(problem: object) -> Problem:
     the verifier, where there is one.
     """
     if isinstance(problem, Problem):
+        if not gradients:
+            refuse_gradients(problem, "What is asked for here")
         return problem
     raise InvalidParameter(
         f"A problem must be an otm.Problem; got {problem!r}. Build one from draft=, target=, law=; it comes after the verifier, "
@@ -106,19 +114,29 @@ def check_problem(problem: object) -> Problem:
     )
 
 
-def require_law(problem: object, *laws: type[Law], message: str) -> Law:
+def refuse_gradients(problem: Problem, what: str) -> None:
+    """Raise `Unsupported` if the problem's tensors require gradients, which `what` does not pass on."""
+    if tracks_gradient(problem.draft, problem.target):
+        raise Unsupported(
+            f"{what} passes no gradient on, and a tensor of this problem requires one. Call .detach() on draft and target; laws "
+            "and verifiers whose `differentiable` is true pass gradients on through otm.optimal_acceptance and otm.acceptance."
+        )
+
+
+def require_law(problem: object, *laws: type[Law], message: str, gradients: bool = False) -> Law:
     """Return the problem's law if it is one of `laws`, or raise.
 
     Args:
         problem: any argument that should be an `otm.Problem`.
         laws: the draft laws that will do.
         message: what is wrong with another law and what to use instead; `{law}` in it stands for that law, `{law.k}` for its k.
+        gradients: whether the caller passes gradients on.
 
     Raises:
         InvalidParameter: if `problem` is no problem.
         Unsupported: for another law.
     """
-    law = check_problem(problem).law
+    law = check_problem(problem, gradients=gradients).law
     if isinstance(law, laws):
         return law
     raise Unsupported(message.format(law=law))

@@ -32,6 +32,9 @@ from otm.divergences import divergence_term
 
 _HALVINGS = 100  # ten geometric ones from 1e-300, then one per bit
 _LEAST = 1e-300
+_SMALLEST = 5e-324
+_FAR = 1 << 20  # beyond every exponent of a quotient
+_ROOM = 2.0**64  # b/(2⁶⁴ q) is finite for every float q > 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -135,6 +138,19 @@ def _tangent_data(
     return sum_q, sum_b, np.maximum.accumulate(np.maximum(height, 0.0))
 
 
+def by_ratio(draft: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the tokens `(n,)` in ascending order of q/p, those without p last; exactly so for the smallest masses too.
+
+    Significands and exponents are divided apart: a token of q = 5e-324 can be nearly all that is drafted, and any scale at which
+    q/p is finite for every p lets it underflow to the ratio of tokens with q = 0.
+    """
+    (p, p_exponent), (q, q_exponent) = np.frexp(draft), np.frexp(target)
+    with quiet():
+        ratio, exponent = np.frexp(np.where(p > 0, q / p, 1.0))
+    order = np.where(target > 0, exponent + q_exponent - p_exponent, -_FAR)
+    return np.lexsort((ratio, np.where(draft > 0, order, _FAR)))
+
+
 def upper_hull(
     q: NDArray[np.float64], b: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
@@ -142,14 +158,15 @@ def upper_hull(
 
     Pool adjacent violators: a block is merged into its predecessor while its slope is larger. O(n).
     """
-    ends: list[tuple[float, float, int]] = []
+    ends: list[tuple[float, float, int, float]] = []
     for width, rise in zip(q.tolist(), b.tolist(), strict=True):
-        count = 1
-        while ends and rise * ends[-1][0] >= ends[-1][1] * width:
-            before_width, before_rise, before_count = ends.pop()
+        count, slope = 1, rise / (_ROOM * width)  # finite for every width; products of tiny masses would underflow
+        while ends and slope >= ends[-1][3]:
+            before_width, before_rise, before_count, _ = ends.pop()
             width, rise, count = width + before_width, rise + before_rise, count + before_count
-        ends.append((width, rise, count))
-    table = np.asarray(ends, dtype=np.float64).reshape(-1, 3)
+            slope = rise / (_ROOM * width)
+        ends.append((width, rise, count, slope))
+    table = np.asarray(ends, dtype=np.float64).reshape(-1, 4)
     return table[:, 0], table[:, 1], np.repeat(np.arange(len(ends)), table[:, 2].astype(np.int64))
 
 
@@ -172,4 +189,5 @@ def string_law(
             law = np.where(block_of < first, q / q_first * mass_first, law)
         if last:
             law = np.where(block_of >= len(hull.q) - last, q / q_last * mass_last, law)
-    return law, 0.0 if first else mass_first
+    # Every step has target mass: where its share underflows, the smallest float keeps the divergence finite.
+    return np.maximum(law, _SMALLEST), 0.0 if first else mass_first

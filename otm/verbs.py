@@ -8,11 +8,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array, as_scalar_or_array, clip, namespace
-from otm.drafts.base import enumerate_drafts
+from otm._arrays import Array, as_scalar_or_array, clip, namespace, tracks_gradient
+from otm.drafts.base import Law, enumerate_drafts
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_rng
-from otm.problem import Problem, check_problem
+from otm.problem import Problem, check_problem, refuse_gradients
 from otm.results import Coupling, Definition, Samples
 from otm.verifiers.base import (
     Conditional,
@@ -35,19 +35,27 @@ def optimal_acceptance(problem: Problem) -> Array:
         problem: any batch `(..., V)`, NumPy or torch.
 
     Returns:
-        A float, or `(...)` in float64 of the problem's array kind.
+        A float, or `(...)` in float64 of the problem's array kind. Tensors that require gradients get them, a subgradient at ties:
+        `(1 - otm.optimal_acceptance(problem)).mean().backward()` trains a drafter on the acceptance that k drafts will have.
 
     Raises:
         TooLarge: for laws whose minimising set must be searched, when it cannot be.
+        Unsupported: if gradients are required under a law that has none, such as drafts without replacement.
 
-    Cost: O(V log V) for i.i.d. drafts, one sort and one scan; O(V) with numba on the host from 1,024 tokens on. Accuracy: about
-    1e-14 at V = 128,256, proved to be below 2e-13.
-    Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula".
+    Cost: O(V) for i.i.d. drafts from 1,024 tokens on, below it one sort and one scan; on the host most of it compiled where numba
+    is installed, and rows of torch on torch's threads. A device is waited for once. A gradient costs one more pass, forwards and
+    backwards each. Accuracy: about 1e-14 at V = 128,256; proved bounds in docs/theory.md, "Accuracy".
+    Reference: Hu et al. 2025 (cut formula); SpecTr, (3); docs/theory.md, "The cut formula", "Gradients".
 
     >>> optimal_acceptance(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     0.9375
+    >>> import torch
+    >>> p = torch.tensor([0.75, 0.25], dtype=torch.float64, requires_grad=True)
+    >>> optimal_acceptance(Problem(draft=p, target=torch.tensor([0.5, 0.5]), law=IID(2))).backward()
+    >>> p.grad.tolist()  # λ = 2·(3/4) on the second token, less its mean under p
+    [-0.375, 1.125]
     """
-    law = check_problem(problem).law
+    law = _law_with_optimum(problem)
     return as_scalar_or_array(law.optimal_values(problem.draft, problem.target, [law.k])[0])
 
 
@@ -59,18 +67,26 @@ def optimal_acceptance_curve(problem: Problem, *, k: Iterable[int]) -> Array:
         k: numbers of drafts, each an integer ≥ 1.
 
     Returns:
-        `(len(k), ...)` in float64, non-decreasing in k.
+        `(len(k), ...)` in float64, non-decreasing in k; with gradients as `optimal_acceptance`.
 
     Raises:
         InvalidParameter: on an empty list or a k below 1.
 
-    Cost: O(V log V + V·len(k)) for i.i.d. drafts; O(V) with numba, as above. Reference: as `optimal_acceptance`; monotone by
+    Cost: O(V) for i.i.d. drafts, as above, and O(4,096·len(k)). Reference: as `optimal_acceptance`; monotone by
     SpecTr, Lemma 1.
 
     >>> optimal_acceptance_curve(Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]).tolist()
     [0.75, 0.9375]
     """
-    return check_problem(problem).law.optimal_values(problem.draft, problem.target, check_ks(k))
+    return _law_with_optimum(problem).optimal_values(problem.draft, problem.target, check_ks(k))
+
+
+def _law_with_optimum(problem: Problem) -> Law:
+    """Return the problem's law, or raise `Unsupported` where gradients are asked of an optimum that passes none on."""
+    law = check_problem(problem, gradients=True).law
+    if not law.differentiable:
+        refuse_gradients(problem, f"The optimum of {law!r}")
+    return law
 
 
 def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
@@ -129,10 +145,11 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
         by: which definition.
 
     Returns:
-        A float, or `(...)` in float64.
+        A float, or `(...)` in float64. Tensors that require gradients get them from verifiers whose `differentiable` is true:
+        `-otm.acceptance(otm.KSeq(), problem).log().mean()` is a loss.
 
     Raises:
-        Unsupported: if the verifier does not apply to the problem's law.
+        Unsupported: if the verifier does not apply to the problem's law, or gradients are required that it does not pass on.
         InvalidParameter: if `by` is neither.
         TooLarge: where the value needs an enumeration that is too large; `otm.estimate` gives an interval.
 
@@ -141,7 +158,9 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
     >>> acceptance(RecursiveRejection(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2)))
     0.8125
     """
-    require_support(verifier, check_problem(problem).law)
+    require_support(verifier, check_problem(problem, gradients=True).law)
+    if not verifier.differentiable:
+        refuse_gradients(problem, f"The acceptance of {verifier!r}")
     return as_scalar_or_array(clip(verifier.acceptance(problem, check_definition(by)), 0.0, 1.0))
 
 
@@ -153,7 +172,7 @@ def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], 
         k: numbers of drafts, each an integer ≥ 1 that the verifier supports.
 
     Returns:
-        `(len(k), ...)` in float64.
+        `(len(k), ...)` in float64; with gradients as `acceptance`.
 
     Raises:
         As `acceptance`.
@@ -166,14 +185,17 @@ def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], 
     """
     ks = check_ks(k)
     definition = check_definition(by)
-    law = check_problem(problem).law
+    law = check_problem(problem, gradients=True).law
     for count in ks:
         require_support(verifier, law.with_k(count))
+    if not verifier.differentiable:
+        refuse_gradients(problem, f"The acceptance of {verifier!r}")
     if isinstance(verifier, CurvedVerifier):
         return clip(verifier.curve(problem, ks, definition), 0.0, 1.0)
     xp = namespace(problem.draft, problem.target)
     rows = [verifier.acceptance(problem.with_law(law.with_k(count)), definition) for count in ks]
-    return clip(xp.stack([xp.asarray(row, dtype=xp.float64) for row in rows], axis=0), 0.0, 1.0)
+    rows = [row if tracks_gradient(row) else xp.asarray(row, dtype=xp.float64) for row in rows]
+    return clip(xp.stack(rows, axis=0), 0.0, 1.0)
 
 
 def kernel(verifier: Verifier, problem: Problem, drafts: object) -> NDArray[np.float64]:

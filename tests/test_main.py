@@ -55,11 +55,11 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["audited_kernels:maximal", *PAIR], 0, "3/4"),
         (["audited_kernels:trusting"], 1, "### Minimal counterexample"),
         (["audited_kernels:slanted", *PAIR], 2, "undecided"),
-        (["audited_kernels:one_token", "--mode", "sequence", "--drafts", "1"], 0, "pairs of toy models"),
+        (["audited_kernels:one_token", "--drafts", "1"], 0, "1 draft, 2 tokens"),
         (["audited_kernels:trusting", "--mode", "sampled", *PAIR], 1, "evidence"),
-        (["audited_kernels:own_randomness", "--mode", "sampled", "--batched", "--detect", "0.1"], 0, "no difference found"),
+        (["audited_kernels:own_randomness", "--mode", "sampled", "--detect", "0.1"], 0, "no difference found"),
         (["otm:KSeq", *PAIR, "--drafts", "2"], 0, "`KSeq(gamma=None)`"),
-        (["otm:SpecHub", "--law", "greedy", "--drafts", "2"], 0, "standard instances"),
+        (["otm:SpecHub", "--law", "greedy", "--drafts", "2"], 0, "drafts by Greedy"),
         (["otm:Lenience", *PAIR], 1, "not lossless"),
     ],
 )
@@ -98,9 +98,11 @@ def test_usage(arguments: list[str]) -> None:
 
 
 def test_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [json.dumps({"output": i % 2, "target": [0.5, 0.5]}) for i in range(100)]
+    lines = [json.dumps({"output": i % 2, "target": [(500 + i) / 1000, (500 - i) / 1000]}) for i in range(100)]
     (tmp_path / "fair.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    assert main(["audit", "--log", "fair.jsonl"]) == 0
+    assert main(["audit", "--log", "fair.jsonl"]) == 2
+    assert "no verdict" in capsys.readouterr().out
+    assert main(["audit", "--log", "fair.jsonl", "--detect", "0.7"]) == 0
     (tmp_path / "stuck.jsonl").write_text("\n".join(lines[:1] * 100), encoding="utf-8")
     assert main(["audit", "--log", "stuck.jsonl"]) == 1
     assert "not lossless" in capsys.readouterr().out
@@ -164,3 +166,55 @@ def test_a_report_that_cannot_be_written_is_no_verdict(tmp_path: Path) -> None:
         assert done.stderr is not None
         assert done.stderr.read().startswith(b"otm audit: the report cannot be written (No space left on device)")
     assert done.returncode == 2
+
+
+def test_the_verdict_comes_before_the_counterexample(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever waits for it has the verdict and the total variation already."""
+
+    def no_end(*arguments: Any, **options: Any) -> Any:
+        shown = capsys.readouterr().out
+        assert shown.startswith("## `audited_kernels:trusting`: not lossless\nTested: ")
+        assert "largest total variation" in shown
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("otm.__main__.with_counterexample", no_end)
+    with pytest.raises(KeyboardInterrupt):
+        main(["audit", "audited_kernels:trusting", "--drafts", "1"])
+
+
+def test_what_the_callable_prints_is_kept_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        "import sys\nprint('loading')\n\ndef verify(p, q, d, u):\n    print('noise', file=sys.stderr)\n    return int(d[0])\n"
+    )
+    (tmp_path / "talkative.py").write_text(text, encoding="utf-8")
+    assert main(["audit", "talkative:verify", "--drafts", "1", "--json", "-"]) == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["verdict"] == "not lossless"
+    assert "noise" not in shown.out
+    assert "it begins with: loading" in shown.err
+
+
+def test_results_for_machines(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("a.json", "a.xml", "a.sarif")]
+    words = ["audit", "audited_kernels:trusting", *PAIR, "--json", paths[0], "--junit", paths[1], "--sarif", paths[2]]
+    assert main(words) == 1
+    assert json.loads(Path(paths[0]).read_text(encoding="utf-8"))["verdict"] == "not lossless"
+    assert 'failures="1"' in Path(paths[1]).read_text(encoding="utf-8")
+    place = json.loads(Path(paths[2]).read_text(encoding="utf-8"))["runs"][0]["results"][0]["locations"][0]
+    assert place["physicalLocation"]["artifactLocation"]["uri"].endswith("audited_kernels.py")
+    assert main(["audit", "audited_kernels:maximal", *PAIR, "--json", str(tmp_path / "absent" / "a.json")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["audited_kernels:one_token", "--mode", "exact"], "verifies blocks"),
+        (["audited_kernels:maximal", "--mode", "sequence"], "verifies one token"),
+        (["audited_kernels:one_token", *PAIR], "--draft and --target are of one token"),
+    ],
+)
+def test_the_wrong_kind_is_named(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *arguments]) == 2
+    assert said in capsys.readouterr().err

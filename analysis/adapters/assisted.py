@@ -160,6 +160,7 @@ def audit_first_tokens(
     num_tokens: int = 3,
     temperature: float = 1.0,
     top_k: int = 4,
+    detect: float = 0.02,
     false_alarm: float = 1e-9,
 ) -> SampledAudit:
     """Audit a complete `generate(assistant_model=…)`: the first tokens after one prompt against their exact law.
@@ -170,6 +171,7 @@ def audit_first_tokens(
         samples: number of generations, fixed beforehand.
         num_tokens: L, the tokens compared: drafted, replaced and bonus tokens all occur from L = 2 on.
         temperature, top_k: given to `generate`.
+        detect: total variation not to miss; too few tokens to see it get no verdict.
         false_alarm: probability at most of an alarm if transformers samples the target's law.
 
     Returns:
@@ -182,7 +184,9 @@ def audit_first_tokens(
         )
         for _ in range(samples)
     ]
-    return audit.outputs(np.asarray(outputs), target=law, name="transformers generate, first tokens", false_alarm=false_alarm)
+    return audit.outputs(
+        np.asarray(outputs), target=law, name="transformers generate, first tokens", detect=detect, false_alarm=false_alarm
+    )
 
 
 def audit_texts(
@@ -192,6 +196,7 @@ def audit_texts(
     num_tokens: int,
     temperature: float = 1.0,
     top_k: int = 50,
+    detect: float = 0.02,
     false_alarm: float = 1e-9,
 ) -> LogAudit:
     """Audit a complete `generate(assistant_model=…)` over whole texts: every token against the target's law at its place.
@@ -201,6 +206,7 @@ def audit_texts(
         prompts: one text is generated after each.
         num_tokens: length of each text.
         temperature, top_k: given to `generate`.
+        detect: total variation not to miss; too few tokens to see it get no verdict.
         false_alarm: probability at most of an alarm if transformers samples the target's law.
 
     Returns:
@@ -213,7 +219,7 @@ def audit_texts(
     records = itertools.chain.from_iterable(
         records_of(pair, prompt, text, temperature=temperature, top_k=top_k) for prompt, text in texts
     )
-    return audit.log(records, name="transformers generate, whole texts", false_alarm=false_alarm)
+    return audit.log(records, name="transformers generate, whole texts", detect=detect, false_alarm=false_alarm)
 
 
 def records_of(

@@ -1,8 +1,8 @@
 """Templates: an engine's verification kernel in the audit's signature.
 
 An engine's kernel verifies a batch of rows, with randomness of its own, from tensors on its device; the audit wants a function of
-(draft, target, drafts, rng). The functions here do the tiling. Write the lambda that calls your kernel, and pass the result to
-`otm.audit.sampled`, or to `otm.audit.exact` where the kernel takes its uniforms as an argument.
+(draft, target, drafts, rng). Write the lambda that calls your kernel, and pass the result to `otm.audit.battery`, which audits all
+γ + 1 tokens of batches with different rows; exactly where the kernel takes its uniforms as an argument.
 
 vLLM (v1)::
 
@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from otm.audit import BatchCandidate, Candidate
+from otm.audit import BlockKernel, Candidate
 
 ProbabilityKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], torch.Tensor]
 """kernel(draft_probs (B, γ, V), draft_token_ids (B, γ), target_probs (B, γ+1, V), generator) -> output ids (B, γ+1), −1 padded."""
@@ -40,8 +40,11 @@ ProbabilityKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Ge
 
 def from_probability_kernel(
     kernel: ProbabilityKernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
-) -> BatchCandidate:
-    """Return a kernel of FlashInfer's kind as a candidate for the sampled audit: one draft per row, its first token is audited.
+) -> BlockKernel:
+    """Return a kernel of FlashInfer's kind as a candidate for `otm.audit.battery` and `otm.audit.sampled_blocks`.
+
+    All γ + 1 tokens are audited jointly, in batches whose rows have different laws and stop at different places: a bonus token from
+    the wrong row, or a row that another one stops, shows.
 
     Args:
         kernel: as `ProbabilityKernel`.
@@ -49,7 +52,7 @@ def from_probability_kernel(
         device, dtype: of the tensors that the kernel gets.
 
     Returns:
-        BatchCandidate. Whether the row was accepted is read off the output: a second token is the bonus token.
+        BlockKernel.
 
     Example for FlashInfer::
 
@@ -59,15 +62,13 @@ def from_probability_kernel(
         )
     """
 
-    def verify(draft: Any, target: Any, drafts: Any, rng: np.random.Generator) -> tuple[Any, Any]:
-        size = len(drafts)
-        p, q = (torch.from_numpy(np.asarray(law)).to(device=device, dtype=dtype) for law in (draft, target))
+    def verify(draft: Any, target: Any, drafts: Any, rng: np.random.Generator) -> Any:
+        p, q = (torch.from_numpy(laws).to(device=device, dtype=dtype) for laws in (draft, target))
         generator = torch.Generator(device=device).manual_seed(int(rng.integers(2**62)))
-        ids = torch.from_numpy(np.ascontiguousarray(drafts[:, :1])).to(device)
-        output = kernel(p.expand(size, 1, -1).contiguous(), ids, q.expand(size, 2, -1).contiguous(), generator).cpu().numpy()
-        return output[:, 0].astype(np.int64), output[:, 1] >= 0
+        ids = torch.from_numpy(np.ascontiguousarray(drafts)).to(device)
+        return kernel(p, ids, q, generator).cpu().numpy()
 
-    return BatchCandidate(verify, name=name)
+    return BlockKernel(verify, name=name)
 
 
 LogitKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], torch.Tensor]
@@ -76,8 +77,8 @@ LogitKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Generato
 
 def from_logit_kernel(
     kernel: LogitKernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
-) -> BatchCandidate:
-    """Return a kernel of vLLM's kind, logits in and tokens out, as a candidate for the sampled audit.
+) -> BlockKernel:
+    """Return a kernel of vLLM's kind, logits in and tokens out, as a candidate for `otm.audit.battery`.
 
     Audit it with the temperature, top-k and top-p of your service inside the kernel, against a problem whose target is *your own*
     processing of the same logits: faults of processing are the commonest and a test at temperature 1 does not see them.

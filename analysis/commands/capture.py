@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..errors import AnalysisError
+from ..files import is_folder, shortened
 from ..layout import SHIPPED_PAIR
 
 
@@ -18,6 +20,10 @@ def capture(
     from ..models.pair import load_pair
     from ..papers.captures import write_captures
 
+    if missing := [side for side in ("draft", "target") if not is_folder(pair / side)]:
+        raise AnalysisError(
+            f"--pair must be a folder with draft and target; {shortened(pair)!r} has no {missing[0]}. Check it."
+        )
     models = load_pair(draft=str(pair / "draft"), target=str(pair / "target"), device="cpu")
     for path in write_captures(models, pair, out):
         typer.echo(str(path))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..run.resources import MOST_THREADS
 from .options import Device, DraftName, TargetName, TrustRemoteCode, integers
 
 
@@ -20,14 +21,14 @@ def latency(
     nodes: Annotated[str, typer.Option(help="Sizes of draft trees, comma-separated, 0 among them.")] = "0,1,2,4,8,16,32,64",
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure.")] = 60.0,
     device: Device = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: torch's choice.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads. Default: torch's choice.")] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
     import torch
 
-    from ..layout import SHIPPED_PAIR
-    from ..models.latency import SIDES, Grid, latency_table, write_latency
+    from ..models.latency import Grid, latency_table, write_latency
+    from ..models.names import SIDES, model_places
     from ..models.pair import load_pair
 
     grid = Grid(
@@ -39,7 +40,7 @@ def latency(
     if threads is not None:
         torch.set_num_threads(threads)
     pair = load_pair(draft=draft, target=target, device=device, trust_remote_code=trust_remote_code)
-    models = {side: name or str(SHIPPED_PAIR / side) for side, name in zip(SIDES, (draft, target), strict=True)}
+    models = dict(zip(SIDES, model_places(draft, target), strict=True))
     record = write_latency(pair, out, models=models, grid=grid, seconds=seconds)
     typer.echo(latency_table(record))
     for side in SIDES:

@@ -11,8 +11,10 @@ from ..errors import AnalysisError
 MOST_NUMBERS = 256
 """Largest number of values that an option may list."""
 
-DraftName = Annotated[str | None, typer.Option(help="Draft model: hub name or folder. Default: the shipped one.")]
-TargetName = Annotated[str | None, typer.Option(help="Target model: hub name or folder. Default: the shipped one.")]
+DraftName = Annotated[
+    str | None, typer.Option(help="Draft model: hub name or folder. Default: the one that belongs to the target.")
+]
+TargetName = Annotated[str | None, typer.Option(help="Target model: hub name, folder, or smollm2. Default: the shipped one.")]
 Temperature = Annotated[float, typer.Option(min=0.0, help="Sampling temperature of both models.")]
 TopP = Annotated[float | None, typer.Option(help="Nucleus mass of both models.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]

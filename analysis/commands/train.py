@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..run.resources import MOST_THREADS
+
 
 def train(
     out: Annotated[Path, typer.Option(help="Where the pair is written, in Hugging Face format.")],
@@ -17,7 +19,9 @@ def train(
     recipe: Annotated[Path | None, typer.Option(help="JSON with fields of the recipe to change.")] = None,
     constraints: Annotated[Path, typer.Option(help="Pinned packages whose docstrings are used.")] = Path("constraints.txt"),
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads; the trajectory depends on it in the last bits.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads; the trajectory depends on it in the last bits.")
+    ] = None,
 ) -> None:
     """Train tokenizer, draft and target; resumes where a killed run stopped."""
     from ..models.pair import choose_device

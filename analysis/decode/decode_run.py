@@ -17,8 +17,8 @@ import otm
 from otm.sequence import Decoder, Generation, LanguageModel, generate
 
 from ..errors import AnalysisError
-from ..layout import SHIPPED_PAIR
 from ..models.causal import pair_models
+from ..models.names import SIDES, model_places
 from ..models.pair import Pair
 from ..provenance import environment, origin, weights_digest
 from .efficiency import efficiency
@@ -63,7 +63,7 @@ def run_decode(
     if not prompts:
         raise AnalysisError("Decoding needs at least one prompt; the file has none. Give one per line.")
     draft, target = pair_models(pair, settings.temperature, settings.top_p)
-    names = {side: getattr(settings, side) or str(SHIPPED_PAIR / side) for side in ("draft", "target")}
+    names = dict(zip(SIDES, model_places(settings.draft, settings.target), strict=True))
     determining = dataclasses.asdict(settings) | {
         "weights": {side: weights_digest(name) for side, name in names.items()},
         "threads": torch.get_num_threads(),

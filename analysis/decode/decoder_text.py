@@ -19,6 +19,7 @@ from otm.sequence import DECODERS, Decoder
 from otm.trees import TreeShape, tree_from_json
 
 from ..errors import AnalysisError
+from ..files import read_small
 
 _MAX_TEXT = 10_000
 _MAX_FILE = 1 << 26
@@ -135,16 +136,23 @@ def _value(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:
 
 
 def _read_tree(path: Path) -> TreeShape:
-    if not path.is_file() or path.stat().st_size > _MAX_FILE:
-        raise ValueError(f"{path.name!r} is no file of at most {_MAX_FILE:,} bytes.")
-    shape = tree_from_json(path.read_text(encoding="utf-8")).shape
+    try:
+        text = read_small(path, _MAX_FILE).decode("utf-8")
+        shape = tree_from_json(text).shape
+    except OSError as error:
+        raise ValueError(f"{path.name!r} is no file that can be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ValueError(f"{path.name!r} holds no tree: {error}") from error
     if shape is None:
         raise ValueError(f"{path.name!r} holds no tree, only an acceptance vector.")
     return shape
 
 
 def _inside(folder: Path, name: str) -> Path:
-    path = (folder / name).resolve()
+    try:
+        path = (folder / name).resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a name that is too long or no text
+        raise ValueError(f"{name[:80]!r} is no file that can be read.") from error
     if not path.is_relative_to(folder.resolve()):
         raise ValueError(f"{name!r} lies outside {folder}.")
     return path

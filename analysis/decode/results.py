@@ -12,15 +12,20 @@ import hashlib
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import AnalysisError
+from ..files import has_content, is_file, plain_json, shortened
 
 FORMAT = "otm-decode"
 VERSION = 1
 _MAX_LINE = 1 << 24
+_PROMPT = re.compile("[0-9a-f]{16}")  # as `prompt_name` gives it
+_LISTS = ("tokens", "lengths", "accepted", "vertices")
+_FIELDS = {"decoder", "prompt", "seed", *_LISTS, "drafted", "ended", "seconds"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +85,8 @@ class ResultsFile:
         wanted = json.loads(json.dumps(settings))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if not is_file(path) and (path.exists() or path.is_symlink()):
+                raise AnalysisError(f"Results go to a regular file; {shortened(path)} is none. Choose another name.")
             if path.exists() and path.stat().st_size:
                 self._resume(wanted)
             else:
@@ -131,35 +138,59 @@ def read_results(path: Path) -> tuple[dict[str, Any], list[TextRecord]]:
     Raises:
         AnalysisError: if the file is not one.
     """
-    header, lines = open_results(path)
-    records = []
-    for number, row in lines:
-        try:
-            task = Task(str(row["decoder"]), str(row["prompt"]), int(row["seed"]))
-            numbers = {key: tuple(map(int, row[key])) for key in ("tokens", "lengths", "accepted", "vertices")}
-            records.append(
-                TextRecord(
-                    task, **numbers, drafted=int(row["drafted"]), ended=bool(row["ended"]), seconds=float(row["seconds"])
-                )
-            )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise bad_line(path, number, f"{type(error).__name__}: {error}") from error
-    return header, records
+    header, records = open_results(path)
+    return header, list(records)
 
 
-def open_results(path: Path) -> tuple[dict[str, Any], Iterator[tuple[int, Any]]]:
-    """Return a results file's header and its further lines, numbered and parsed one at a time; a torn last line is left out.
+def open_results(path: Path) -> tuple[dict[str, Any], Iterator[TextRecord]]:
+    """Return a results file's header and its records, read one at a time; a torn last line is left out.
 
     Raises:
-        AnalysisError: if the file is missing or begins otherwise; while reading, at the first line that is no JSON or too long.
+        AnalysisError: if the file is missing or begins otherwise; while reading, at the first line that is no record, or the record
+            of a text that was there before.
     """
-    if not path.is_file():
-        raise AnalysisError(f"--decode must name a results file of `decode`; {str(path)!r} is none. Check it.")
+    if not is_file(path):
+        raise AnalysisError(f"--decode must name a results file of `decode`; {shortened(path)!r} is none. Check it.")
     lines = _lines(path)
     header = next(lines, (1, None))[1]
     if not isinstance(header, dict) or header.get("format") != FORMAT or header.get("version") != VERSION:
         raise bad_line(path, 1, f"it is no header of format {FORMAT}, version {VERSION}")
-    return header, lines
+    if not isinstance(header.get("settings"), dict):
+        raise bad_line(path, 1, "it names no settings")
+    return header, _records(path, lines)
+
+
+def _records(path: Path, lines: Iterator[tuple[int, Any]]) -> Iterator[TextRecord]:
+    seen: set[Task] = set()
+    for number, row in lines:
+        record = _record(path, number, row)
+        if record.task in seen:
+            raise bad_line(path, number, "the same text is there twice")
+        seen.add(record.task)
+        yield record
+
+
+def _record(path: Path, number: int, row: Any) -> TextRecord:
+    """Return a line's record, or raise: its fields are of their types, and add up."""
+    if not isinstance(row, dict) or set(row) != _FIELDS:
+        raise bad_line(path, number, f"its fields are not {', '.join(sorted(_FIELDS))}")
+    counted = [
+        row["seed"],
+        row["drafted"],
+        *(n for name in _LISTS for n in (row[name] if isinstance(row[name], list) else [-1])),
+    ]
+    if not all(type(n) is int and 0 <= n < 1 << 63 for n in counted):
+        raise bad_line(path, number, "a count is no integer ≥ 0")
+    if type(row["seconds"]) not in (int, float) or not row["seconds"] >= 0 or type(row["ended"]) is not bool:
+        raise bad_line(path, number, "seconds is no number ≥ 0, or ended neither true nor false")
+    if not isinstance(row["decoder"], str) or not isinstance(row["prompt"], str) or not _PROMPT.fullmatch(row["prompt"]):
+        raise bad_line(path, number, "its decoder is no text, or its prompt no 16 hexadecimal digits")
+    lists = {name: tuple(row[name]) for name in _LISTS}
+    steps = {len(lists[name]) for name in ("lengths", "accepted", "vertices")}
+    if len(steps) != 1 or sum(lists["lengths"]) < len(lists["tokens"]):  # more where the last step was cut
+        raise bad_line(path, number, "its steps do not add up to its tokens")
+    task = Task(row["decoder"], row["prompt"], row["seed"])
+    return TextRecord(task, **lists, drafted=row["drafted"], ended=row["ended"], seconds=float(row["seconds"]))
 
 
 def bad_line(path: Path, number: int, why: str) -> AnalysisError:
@@ -175,17 +206,22 @@ def _fields(record: TextRecord) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Any]]:
-    with path.open("rb") as file:
-        for number in itertools.count(1):
-            line = file.readline(_MAX_LINE + 1)
-            if len(line) > _MAX_LINE:
-                raise bad_line(path, number, f"it is longer than {_MAX_LINE} bytes")
-            if not line.endswith(b"\n"):
-                return  # the end, or torn by a kill
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise bad_line(path, number, str(error)) from error
+    if not has_content(path):
+        return
+    try:
+        with path.open("rb") as file:
+            for number in itertools.count(1):
+                line = file.readline(_MAX_LINE + 1)
+                if len(line) > _MAX_LINE:
+                    raise bad_line(path, number, f"it is longer than {_MAX_LINE} bytes")
+                if not line.endswith(b"\n"):
+                    return  # the end, or torn by a kill
+                try:
+                    yield number, plain_json(line)
+                except (ValueError, RecursionError) as error:
+                    raise bad_line(path, number, f"{error!s:.200}") from error
+    except OSError as error:
+        raise AnalysisError(f"{path.name} must be readable; it is not ({error.strerror}). Check its permissions.") from error
 
 
 def _cut_torn_line(path: Path) -> int:

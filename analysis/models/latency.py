@@ -25,10 +25,10 @@ from ..errors import AnalysisError
 from ..files import write_json
 from ..provenance import environment, revision, weights_digest
 from .causal import CausalModel, pair_models
+from .names import SIDES
 from .pair import Pair
 from .tree_check import longest_context
 
-SIDES = ("draft", "target")
 REFERENCE = (4, 1)
 """Length and batch of the target's pass that SpecTr's tables divide by."""
 

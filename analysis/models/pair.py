@@ -18,7 +18,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from ..errors import AnalysisError
-from ..layout import SHIPPED_PAIR
+from ..files import has_content
+from .distilled import is_distilled, load_distilled
+from .names import SIDES, model_places
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,7 +88,8 @@ def load_pair(
     """Load two causal language models that share a tokenizer; the shipped pair by default.
 
     Args:
-        draft, target: hub names or local folders in Hugging Face format.
+        draft, target: hub names, local folders in Hugging Face format, or short names of public models, whose own draft is the
+            default beside them.
         device: "cpu", "cuda", "cuda:1", ... or "auto" (CUDA where there is one).
         trust_remote_code: run Python files that come with the models. Off unless asked.
         dtype: floating type of the weights.
@@ -100,22 +103,27 @@ def load_pair(
     place = choose_device(device)
     spread = {} if device_map is None else {"device_map": _check_device_map(device_map)}
     logging.disable_progress_bar()  # two small files load at once; errors should stand alone on the screen
-    names = (draft or str(SHIPPED_PAIR / "draft"), target or str(SHIPPED_PAIR / "target"))
-    for side, name in zip(("draft", "target"), names, strict=True):
+    names = model_places(draft, target)
+    borrows = is_distilled(Path(names[0]))
+    own = names[1:] if borrows else names  # a distilled draft has its target's tokenizer
+    for side, name in zip(SIDES[-len(own) :], own, strict=True):
         _check_folder(side, name)
-    tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in names]
-    _require_same_tokenizer(tokenizers[0], tokenizers[1], names)
+    tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in own]
+    _require_same_tokenizer(tokenizers[0], tokenizers[-1], names)
     models = [
         _load(AutoModelForCausalLM, name, "model", trust_remote_code, use_safetensors=True, dtype=dtype, **spread).eval()
-        for name in names
+        for name in own
     ]
+    if borrows:
+        models.insert(0, load_distilled(Path(names[0]), models[0]))
     if device_map is None:
         models = [model.to(place) for model in models]
     else:
         place = str(models[1].get_input_embeddings().weight.device)
-    sizes = [int(model.get_output_embeddings().weight.shape[0]) for model in models]
+    heads = [model.get_output_embeddings() for model in models]
+    sizes = [int(getattr(head, "num_tokens", head.weight.shape[0])) for head in heads]
     num_tokens = min(sizes)
-    known = len(tokenizers[1])
+    known = len(tokenizers[-1])
     if num_tokens < known:
         raise AnalysisError(
             f"Both models must score all {known} tokens of the tokenizer; they score {sizes[0]} (draft) and {sizes[1]} (target). "
@@ -126,7 +134,7 @@ def load_pair(
         notes = (
             f"output rows {num_tokens}..{max(sizes) - 1} exist in one model only (padding) and were cut off before softmax",
         )
-    return Pair(draft=models[0], target=models[1], tokenizer=tokenizers[1], device=place, num_tokens=num_tokens, notes=notes)
+    return Pair(draft=models[0], target=models[1], tokenizer=tokenizers[-1], device=place, num_tokens=num_tokens, notes=notes)
 
 
 def probabilities(logits: torch.Tensor, *, temperature: float, top_p: float | None = None) -> torch.Tensor:
@@ -173,6 +181,11 @@ def _check_folder(side: str, name: str) -> None:
         if place.is_absolute() or name.startswith((".", "~")) or name.rstrip("/").count("/") > 1 or name.endswith("/"):
             raise AnalysisError(f"The {side} model {name} does not exist. Check the path.")
         return
+    for pattern in ("*.json", "*.safetensors", "*.model"):
+        if odd := [path.name for path in place.glob(pattern) if not has_content(path)]:
+            raise AnalysisError(
+                f"The {side} model {name} has a file {odd[0]!r} that is empty or no regular file. Copy it again."
+            )
     missing = [] if (place / "config.json").is_file() else ["config.json"]
     # Some tokenizers come as vocabularies of other names, from which the library makes one.
     if not any(any(place.glob(pattern)) for pattern in ("tokenizer*", "vocab*", "*.model", "*.tiktoken")):
@@ -186,8 +199,10 @@ def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options
         _refuse_remote_code(name)
     try:
         return factory.from_pretrained(name, trust_remote_code=trust_remote_code, **options)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except MemoryError:
+        raise
+    except Exception as error:  # the library raises whatever a damaged file makes of its code
+        reason = f"{error!s:.300}".splitlines()[0] if str(error) else type(error).__name__
         raise AnalysisError(
             f"The {what} must be a hub name or a local folder in Hugging Face format with safetensors weights; "
             f"{name!r} could not be loaded: {reason} Check the name, the network, or convert the weights to safetensors."
@@ -198,7 +213,7 @@ def _refuse_remote_code(name: str) -> None:
     """Refuse a model whose configuration points to its own Python files, before anything asks on a terminal."""
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:
         if "trust_remote_code" in str(error):
             raise AnalysisError(
                 f"Code that comes with a model is not executed by default; {name!r} needs its own. Read it first, then pass "
@@ -217,6 +232,6 @@ def _require_same_tokenizer(draft: Any, target: Any, names: tuple[str, str]) -> 
     example = differing[0]
     raise AnalysisError(
         f"Draft and target must share one tokenizer: acceptance compares token ids. {names[0]} has {len(left)} tokens, "
-        f"{names[1]} has {len(right)}, and {len(differing)} differ (for example {example!r}: {left.get(example)} against "
+        f"{names[1]} has {len(right)}, and {len(differing)} differ (for example {example!r:.80}: {left.get(example)} against "
         f"{right.get(example)}). Choose two models of one family."
     )

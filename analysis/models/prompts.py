@@ -10,13 +10,12 @@ import abc
 import dataclasses
 import hashlib
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..errors import AnalysisError
-from ..files import is_file, shortened
+from ..files import has_content, is_file, plain_json, shortened
 
 MAX_LINE = 1 << 24
 """Longest line and longest prompt, in bytes."""
@@ -87,10 +86,10 @@ class JsonLines(PromptSource):
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = plain_json(line)
             except (ValueError, RecursionError) as error:
                 raise AnalysisError(
-                    f"Each line of {self.path} must be a JSON object; line {number} is not: {error}. Correct or remove it."
+                    f"Each line of {self.path} must be a JSON object; line {number} is not: {error!s:.200}. Correct it."
                 ) from error
             yield from _field(record, self.field, f"{self.name}:{number}")
 
@@ -232,6 +231,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with _existing(path).open("rb") as file:
             number, offset = 0, 0
+            if not has_content(path):
+                return
             while line := file.readline(MAX_LINE + 1):
                 number += 1
                 if len(line) > MAX_LINE:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import AnalysisError
 from ..provenance import environment, weights_digest
+from .names import model_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +25,7 @@ class PairSource:
     @property
     def names(self) -> tuple[str, str]:
         """The models' names, as a reader of the results should see them."""
-        return self.draft or "analysis/pair/draft", self.target or "analysis/pair/target"
+        return model_names(self.draft, self.target)
 
 
 @functools.lru_cache(maxsize=1)

@@ -84,31 +84,25 @@ class DecodeRun:
 def read_decode(path: Path) -> DecodeRun:
     """Average a results file of `python -m analysis decode` by decoder, with the intervals that `decode` prints.
 
-    Memory: two numbers per decoder and prompt.
+    Memory: two numbers per decoder and prompt, and the name of every text.
 
     Raises:
         AnalysisError: if the file is missing or not such a file. A torn last line, left by a killed run, is no error.
     """
-    header, lines = open_results(path)
+    header, records = open_results(path)
     totals: dict[str, dict[int, list[float]]] = {}
     most: dict[str, int] = {}  # drafted tokens per call
-    for number, record in lines:
-        try:
-            decoder, prompt = str(record["decoder"]), int(str(record["prompt"]), 16)  # named by digits of a digest
-            lengths = [int(length) for length in record["lengths"]]
-            drafted = int(record["drafted"])
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise bad_line(path, number, f"{type(error).__name__}: {error}") from error
+    for number, record in enumerate(records, start=2):
+        decoder, prompt = record.task.decoder, int(record.task.prompt, 16)  # named by digits of a digest
         if decoder not in totals and len(totals) == _MOST_DECODERS:
             raise bad_line(path, number, f"it brings more than {_MOST_DECODERS} decoders")
         entry = totals.setdefault(decoder, {}).setdefault(prompt, [0.0, 0.0])
-        entry[0] += sum(lengths)
-        entry[1] += len(lengths)
-        most[decoder] = max(most.get(decoder, 0), drafted)
+        entry[0] += sum(record.lengths)
+        entry[1] += len(record.lengths)
+        most[decoder] = max(most.get(decoder, 0), record.drafted)
     called = {decoder: prompts for decoder, prompts in totals.items() if any(calls for _, calls in prompts.values())}
     rows = tuple(_row(decoder, prompts, most_tokens(decoder, most[decoder])) for decoder, prompts in called.items())
-    settings = header.get("settings")
-    return DecodeRun(rows, settings if isinstance(settings, dict) else {})
+    return DecodeRun(rows, header["settings"])
 
 
 _IDENTITIES = {verifier.__name__: repr(verifier()) for verifier in otm.verifiers.VERIFIERS}

@@ -135,7 +135,7 @@ class Run:
                     stored = {column_of_today(name): name for name in shard.schema_arrow.names}
                     for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE, columns=[stored[name] for name in columns]):
                         yield {name: _array(batch.column(stored[name]), name, path) for name in columns}
-                except (OSError, pa.ArrowException) as error:
+                except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
                     raise _unreadable(path, error) from error
 
 
@@ -263,7 +263,7 @@ def _check_footers(shards: tuple[Path, ...], needed: set[str]) -> tuple[int, set
 def _open(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path, pre_buffer=False)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
 
 

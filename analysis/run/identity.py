@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AnalysisError
-from ..layout import SHARDS
+from ..layout import LOGITS
+from ..trace.base import MANIFEST as LIST
+from ..trace.base import inside
+from ..trace.tensors import place_in_run
+from ..trace.traces import complete_trace, open_trace
 from .manifest import Manifest, compared, meaningful
-from .shards import column_of_today, inspect_shard, shard_files
+from .shards import column_of_today, finished_shards, inspect_shard, logits_path, shard_files
 
 _OF_MODELS = ("num_tokens", "weights", "model_revisions")
 
@@ -62,6 +66,34 @@ def check_shards(run: Path, manifest: Manifest) -> int:
     return unchecked
 
 
+def check_logits(run: Path, manifest: Manifest) -> None:
+    """Check the logits that a run keeps: of every shard's file its content and its place, and of their list that it is theirs.
+
+    Raises:
+        AnalysisError: at the first file that is not what was written, or does not belong to this run, naming it.
+
+    Cost: one pass over the logits, in bounded memory.
+    """
+    accepted = identities(manifest)
+    for index in finished_shards(run):
+        path = logits_path(run, index)
+        if not path.exists() and not path.is_symlink():
+            continue
+        found = place_in_run(inside(run / LOGITS, path.name))
+        if found != (None, None) and (found[0] not in accepted or found[1] != str(index)):
+            why = "it was measured for a run with another manifest" if found[1] == str(index) else f"it says shard {found[1]}"
+            raise _foreign(path, why)
+    if (run / LOGITS / LIST).is_file():
+        open_trace(run / LOGITS)
+
+
+def join_logits(run: Path, manifest: Manifest) -> None:
+    """Make the logits of a run a trace once those of all its shards are there."""
+    files = [logits_path(run, index) for index in range(manifest["plan"]["num_shards"])]
+    if files and all(path.is_file() for path in files):
+        complete_trace(run / LOGITS, [path.name for path in files])
+
+
 def caution(unchecked: int) -> str:
     """Return the sentence on shards that could not be checked."""
     which = "1 shard, which an earlier version wrote, does" if unchecked == 1 else f"{unchecked} shards of earlier versions do"
@@ -88,7 +120,7 @@ def _fault(names: set[str], about: dict[str, Any], index: int, manifest: Manifes
 
 def _foreign(path: Path, why: str) -> AnalysisError:
     return AnalysisError(
-        f"{path.name} in {path.parent.parent / SHARDS} must be of the run it lies in; {why}. Remove it, or restore the manifest; "
+        f"{path.name} in {path.parent} must be of the run it lies in; {why}. Remove it, or restore the manifest; "
         "what is missing `measure` measures again."
     )
 

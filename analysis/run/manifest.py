@@ -13,7 +13,7 @@ from typing import Any
 from otm.table import TableColumn, table_columns
 
 from ..errors import AnalysisError
-from ..files import is_file, make_folder, shortened, write_json
+from ..files import is_file, make_folder, plain_json, read_small, shortened, write_json
 from ..layout import MANIFEST, SHARDS
 from ..provenance import INCIDENTAL, differences, origin
 from .shards import column_of_today, finished_shards
@@ -100,10 +100,8 @@ def read_manifest(run: Path) -> Manifest:
             f"A run is a folder with {MANIFEST} and shards; {shortened(run)!r} has no manifest. Pass the folder that "
             "`measure --out` wrote."
         )
-    if path.stat().st_size > _MOST_BYTES:
-        raise damaged(f"it has {path.stat().st_size} bytes, more than {_MOST_BYTES}")
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = plain_json(read_small(path, _MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise damaged(f"it is not JSON ({error})") from error
     version = record.get("schema_version") if isinstance(record, dict) else None

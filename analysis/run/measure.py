@@ -20,7 +20,8 @@ import otm
 
 from ..models.source import PairSource, loaded
 from ..provenance import environment
-from .columns import Arrays, by_settings, columns_of, in_order
+from .columns import Arrays, Compared, by_settings, columns_of, in_order
+from .scheduling import one_behind
 from .settings import Settings
 from .shards import encode_shard
 
@@ -83,18 +84,19 @@ def measure_shard(task: ShardTask) -> ShardResult:
         seed=settings.seed,
     )
     stream = (window for index, text in task.prompts for window in windows(pair, index, text, path))
+    groups = batches(stream, num_tokens=pair.num_tokens, elements=settings.batch_elements)
+    read = (list(compared_logits(pair, group)) for group in groups)
     pieces: list[Arrays] = []
     kept: list[tuple[Any, ...]] = []
     composition = []
     contexts = 0
-    for group in batches(stream, num_tokens=pair.num_tokens, elements=settings.batch_elements):
-        composition.append([[window.prompt, len(window.tokens)] for window in group])
-        compared = list(compared_logits(pair, group))
+    # The models' next forward pass does not wait for the columns of the last one.
+    for compared, columns, logits in one_behind(lambda compared: (compared, *_measured(compared, settings)), read):
+        composition.append([[window.prompt, len(window.tokens)] for window, _, _ in compared])
         contexts += sum(len(window.contexts) for window, _, _ in compared)
-        pieces += [columns_of(part, settings) for part in by_settings(compared)]
-        if settings.save_logits:
-            kept += [(window, *(_top(side, settings.save_logits) for side in sides)) for window, *sides in compared]
-    columns = in_order(pieces)
+        pieces += columns
+        kept += logits
+    joined = in_order(pieces)
     metadata = about_shard(task.index, settings, task.run) | {
         "first_prompt": task.prompts[0][0],
         "num_prompts": len(task.prompts),
@@ -102,13 +104,21 @@ def measure_shard(task: ShardTask) -> ShardResult:
     }
     return ShardResult(
         index=task.index,
-        shard=encode_shard(columns, metadata),
+        shard=encode_shard(joined, metadata),
         logits=_encode_logits(kept, pair.num_tokens, task) if settings.save_logits else None,
-        rows=len(columns["prompt"]),
+        rows=len(joined["prompt"]),
         contexts=contexts,
         environment=environment(),
         seconds=time.monotonic() - began,
     )
+
+
+def _measured(compared: Sequence[Compared], settings: Settings) -> tuple[list[Arrays], list[tuple[Any, ...]]]:
+    """Return the columns of a batch, and its windows with their likeliest tokens where those are kept."""
+    pieces = [columns_of(part, settings) for part in by_settings(compared)]
+    if not settings.save_logits:
+        return pieces, []
+    return pieces, [(window, *(_top(side, settings.save_logits) for side in sides)) for window, *sides in compared]
 
 
 def about_shard(index: int, settings: Settings, run: str) -> dict[str, Any]:
@@ -155,5 +165,6 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: Shard
             metadata=about,
             # Along sampled paths a window is of one setting.
             paths=np.concatenate([np.tile(w.settings[0], (len(w.contexts), 1)) for w, _, _ in kept]) if several else None,
+            place=(task.run, task.index),
         )
         return file.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -11,10 +12,9 @@ from ..errors import AnalysisError
 from ..files import is_file, make_folder, write_atomically, write_json
 from ..layout import LOGITS, MANIFEST, PROMPTS, SHARDS
 from ..provenance import INCIDENTAL
-from ..trace.traces import complete_trace
-from .identity import check_shards, identities
+from .identity import check_logits, check_shards, identities, join_logits
 from .manifest import Manifest, compare_manifests, read_manifest
-from .shards import exclusive, finished_shards, read_shard, shard_path
+from .shards import exclusive, finished_shards, logits_path, read_shard, shard_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
     """
     if not runs:
         raise AnalysisError("Merging needs at least one run; got none. Name their folders.")
-    if repeated := [str(run) for run in runs if run.resolve() == out.resolve()]:
+    if repeated := [str(run) for run in runs if os.path.realpath(run) == os.path.realpath(out)]:
         raise AnalysisError(f"A run cannot be merged into itself; {repeated[0]} is the output, too. Leave it out of the runs.")
     parts = [*([out] if is_file(out / MANIFEST) else []), *runs]
     manifests = [read_manifest(run) for run in parts]
@@ -60,12 +60,12 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
             )
     for run, manifest in zip(parts, manifests, strict=True):
         check_shards(run, manifest)
+        check_logits(run, manifest)
     owners = _owners(parts)
     with exclusive(make_folder(out)):
         merged = _copy(parts, manifests, owners, out)
         missing = set(range(manifests[0]["plan"]["num_shards"])) - finished_shards(out)
-        if (out / LOGITS).is_dir() and not missing:
-            complete_trace(out / LOGITS)
+        join_logits(out, merged)
         unchecked = check_shards(out, merged)
     return Merged(finished=len(finished_shards(out)), missing=tuple(sorted(missing)), unchecked=unchecked)
 
@@ -87,10 +87,9 @@ def _copy(parts: Sequence[Path], manifests: Sequence[Manifest], owners: dict[int
         written = json.loads((parts[0] / MANIFEST).read_text(encoding="utf-8"))
         write_json(out / MANIFEST, written | {"provenance": merged["provenance"]})
     for index, run in sorted(owners.items()):
-        if run.resolve() == out.resolve():
+        if os.path.realpath(run) == os.path.realpath(out):
             continue
-        logits = run / LOGITS / f"{shard_path(run, index).stem}.safetensors"
-        if logits.is_file():
+        if (logits := logits_path(run, index)).is_file():
             write_atomically(make_folder(out / LOGITS) / logits.name, logits.read_bytes())
         write_atomically(shard_path(out, index), shard_path(run, index).read_bytes())
     return merged

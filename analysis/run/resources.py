@@ -9,7 +9,10 @@ from ..errors import AnalysisError
 from ..files import is_file
 from ..layout import MANIFEST
 from ..models.source import PairSource
-from .manifest import read_manifest
+from .manifest import damaged, read_manifest
+
+MOST_THREADS = 1024
+"""Most threads or processes that may be asked for: more than machines have cores."""
 
 
 def resources(
@@ -22,10 +25,14 @@ def resources(
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for name, value in (("workers", workers), ("threads", threads)):
-        if value is not None and value < 1:
-            raise AnalysisError(f"--{name} must be at least 1; got {value}. Leave it out for the default.")
+        if value is not None and not 1 <= value <= MOST_THREADS:
+            raise AnalysisError(f"--{name} must be from 1 to {MOST_THREADS}; got {value}. Leave it out for the default.")
     if threads is None and is_file(out / MANIFEST):
-        threads = int(read_manifest(out)["settings"]["threads"])
+        settings = read_manifest(out).get("settings")
+        said = settings.get("threads") if isinstance(settings, dict) else None
+        if type(said) is not int or not 1 <= said <= MOST_THREADS:
+            raise damaged(f"its settings name no number of threads from 1 to {MOST_THREADS}; got {said!r:.40}")
+        threads = said
     if scheduler is not None:
         return 1, threads or 1
     most = 1 if trace is not None else processes_for(models, cores)
@@ -35,12 +42,12 @@ def resources(
 
 def processes_for(models: object, cores: int) -> int:
     """Return how many copies of a pair fit into half of the free memory, one on a GPU or where the size is not known here."""
-    from ..layout import SHIPPED_PAIR
+    from ..models.names import local_folders
     from ..models.pair import choose_device
 
     if not isinstance(models, PairSource) or models.device_map is not None or choose_device(models.device) != "cpu":
         return 1
-    folders = [Path(name or str(SHIPPED_PAIR / side)) for name, side in ((models.draft, "draft"), (models.target, "target"))]
+    folders = local_folders(models.draft, models.target)
     if not all(folder.is_dir() for folder in folders):
         return 1
     weights = sum(file.stat().st_size for folder in folders for file in folder.glob("*.safetensors"))

@@ -29,12 +29,12 @@ from ..models.prompts import Digest, PromptSource, in_shards, prompts
 from ..models.source import PairSource, describe_source, loaded
 from ..provenance import differences, environment, file_digest
 from .certified import TraceTask, measure_trace, trace_columns
-from .identity import check_shards, run_identity
+from .identity import check_logits, check_shards, join_logits, run_identity
 from .manifest import Manifest, agree, as_intervals, manifest_of, read_manifest
 from .measure import ShardResult, ShardTask, compile_table, measure_shard
 from .scheduling import Workers, run_each
 from .settings import NOTES, OF_MODELS, Settings, check_settings
-from .shards import exclusive, finished_shards, shard_name, shard_path
+from .shards import exclusive, finished_shards, logits_path, shard_path
 
 _EXCERPT = 200
 _PATIENCE = 5.0  # seconds; what was compiled before is loaded in less
@@ -96,7 +96,7 @@ def measure_prompts(
         if digest.count == 0:
             raise AnalysisError(f"A measurement needs at least one prompt; {source.name} has none. Give one per line.")
         plan = _plan(digest.count, settings.shard_prompts, "prompt")
-        wanted = _missing(out, plan, share)
+        wanted = _missing(out, plan, share, with_logits=settings.save_logits > 0)
         place = place.for_pieces(len(wanted))
         described = _describe(models, place)
         if described["device"] != "cpu":
@@ -187,7 +187,12 @@ def _held(out: Path) -> Iterator[None]:
 
 def _checked(out: Path) -> int:
     """Check the shards of a run that is there, before the work of describing what is asked for; return how many cannot be."""
-    return check_shards(out, read_manifest(out)) if (out / MANIFEST).is_file() else 0
+    if not (out / MANIFEST).is_file():
+        return 0
+    manifest = read_manifest(out)
+    unchecked = check_shards(out, manifest)
+    check_logits(out, manifest)
+    return unchecked
 
 
 def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
@@ -202,7 +207,7 @@ def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
 
 def _compile() -> None:
     """Compile before workers start: with nothing compiled on the disk, each of them would do it all, at the same time."""
-    told = "compiling (once per installation, about half a minute)"
+    told = "compiling (once per installation, some ten seconds)"
     notice = threading.Timer(_PATIENCE, lambda: print(told, file=sys.stderr, flush=True))
     notice.daemon = True
     notice.start()
@@ -222,7 +227,9 @@ def _run(
 ) -> Summary:
     """Compute the wanted shards and write each as it comes."""
     total, size = manifest["plan"][f"num_{_unit(manifest)}s"], manifest["plan"][f"{_unit(manifest)}s_per_shard"]
-    here = {key: manifest["provenance"][key] for key in environment()}
+    here = {
+        key: manifest["provenance"][key] for key in environment() if key in manifest["provenance"]
+    }  # earlier ones had fewer
     keep_logits = bool(manifest["settings"].get("save_logits"))
     if keep_logits:
         make_folder(out / LOGITS)
@@ -232,21 +239,19 @@ def _run(
         for result in run_each(place, function, tasks, name=lambda task: f"shard {task.index}"):
             # Clocks of two machines differ, durations do not.
             start = min(start, time.monotonic() - result.seconds)
-            if found := differences(here, result.environment):
+            if found := differences(here, {key: result.environment[key] for key in here}):
                 raise AnalysisError(
                     f"Every worker must run the software of the run; one differs: {'; '.join(found)}. Update it."
                 )
             if result.logits is not None:
-                write_atomically(out / LOGITS / f"{Path(shard_name(result.index)).stem}.safetensors", result.logits)
+                write_atomically(logits_path(out, result.index), result.logits)
             write_atomically(shard_path(out, result.index), result.shard)
             rows, contexts, written = rows + result.rows, contexts + result.contexts, written + 1
             bar.set_postfix_str(f"{contexts / (time.monotonic() - start):,.0f} positions/s", refresh=False)
             bar.update(min(size, total - result.index * size))
     finished = finished_shards(out)
-    if keep_logits and len(finished) == manifest["plan"]["num_shards"]:
-        from ..trace.traces import complete_trace
-
-        complete_trace(out / LOGITS)
+    if keep_logits:
+        join_logits(out, manifest)
     return Summary(
         num_shards=manifest["plan"]["num_shards"],
         finished=len(finished),
@@ -265,13 +270,15 @@ def _plan(count: int, size: int, unit: str) -> dict[str, int]:
     return {f"num_{unit}s": count, f"{unit}s_per_shard": size, "num_shards": math.ceil(count / size)}
 
 
-def _missing(out: Path, plan: dict[str, int], share: range | None) -> set[int]:
+def _missing(out: Path, plan: dict[str, int], share: range | None, *, with_logits: bool = False) -> set[int]:
+    """Return the shards to compute; one whose logits are gone is computed again, as its bytes are the same."""
     whole = range(plan["num_shards"])
     if share is not None and (share.start < 0 or share.start >= max(share.stop, 1) or share.start >= len(whole)):
         raise AnalysisError(
             f"Shards are numbered 0 to {len(whole) - 1} here; got {share.start}:{share.stop}. Pass some of these."
         )
-    return set(whole if share is None else range(share.start, min(share.stop, len(whole)))) - finished_shards(out)
+    there = {i for i in finished_shards(out) if not with_logits or logits_path(out, i).is_file()}
+    return set(whole if share is None else range(share.start, min(share.stop, len(whole)))) - there
 
 
 def _digested(source: PromptSource, digest: Digest) -> Iterator[Any]:

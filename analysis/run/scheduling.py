@@ -167,6 +167,26 @@ def run_each(
                 raise _out_of_memory(name(argument), f"was killed {MOST_RETRIES + 1} times over. Memory is the usual reason")
 
 
+def one_behind(function: Callable[[Argument], Result], arguments: Iterable[Argument]) -> Iterator[Result]:
+    """Yield `function` of each argument, in order; while a thread computes one, this thread makes the next argument.
+
+    Two arguments at most are alive at a time, so memory does not depend on which of the two is faster. What either raises is raised
+    here, once what is running has ended. It gains where both leave the interpreter's lock alone, as models and compiled loops do.
+
+    >>> list(one_behind(abs, iter([-1, 2, -3])))
+    [1, 2, 3]
+    """
+    with cf.ThreadPoolExecutor(1) as thread:
+        running: cf.Future[Result] | None = None
+        for argument in arguments:
+            if running is not None:
+                yield running.result()
+            running = thread.submit(function, argument)
+            del argument
+        if running is not None:
+            yield running.result()
+
+
 @dataclasses.dataclass(frozen=True)
 class _Done:
     value: Any

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ..digests import content_digest
 from ..errors import AnalysisError
-from ..files import TEMPORARY, explain
+from ..files import TEMPORARY, explain, has_content
 from ..layout import LOCK, LOGITS, SHARDS
 
 _METADATA, _DIGEST = b"otm", b"otm.sha256"
@@ -40,6 +39,11 @@ def shard_name(index: int) -> str:
 def shard_path(run: Path, index: int) -> Path:
     """Return where a shard of a run lies."""
     return run / SHARDS / shard_name(index)
+
+
+def logits_path(run: Path, index: int) -> Path:
+    """Return where the logits of a shard of a run lie."""
+    return (run / LOGITS / shard_name(index)).with_suffix(".safetensors")
 
 
 def shard_files(run: Path) -> dict[int, Path]:
@@ -79,7 +83,7 @@ def column_of_today(name: str) -> str:
 def encode_shard(columns: dict[str, NDArray[Any]], metadata: dict[str, Any]) -> bytes:
     """Return a Parquet file's bytes, which carry their content's digest: equal columns and metadata give equal bytes."""
     about = json.dumps(metadata, sort_keys=True).encode()
-    table = pa.table(columns).replace_schema_metadata({_METADATA: about, _DIGEST: _digest(about, list(columns), [columns])})
+    table = pa.table(columns).replace_schema_metadata({_METADATA: about, _DIGEST: content_digest(about, columns, [columns])})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
@@ -103,6 +107,8 @@ def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
 
     Cost: one pass over the file, some rows in memory at a time.
     """
+    if not has_content(path):  # opening a pipe would wait for its writer
+        raise _damaged(path, "it cannot be read: it is no regular file, or empty")
     try:
         with pq.ParquetFile(path, pre_buffer=False) as shard:
             names, stored = list(shard.schema_arrow.names), shard.schema_arrow.metadata or {}
@@ -115,23 +121,11 @@ def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
                     {name: batch.column(name).to_numpy(zero_copy_only=False) for name in names}
                     for batch in shard.iter_batches(batch_size=_ROWS_AT_ONCE)
                 )
-                if _digest(about, names, batches) != stored[_DIGEST]:
+                if content_digest(about, names, batches).encode() != stored[_DIGEST]:
                     raise _damaged(path, "its content is not what was written")
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise _damaged(path, f"it cannot be read: {error}") from error
     return set(names), metadata
-
-
-def _digest(about: bytes, names: list[str], batches: Iterable[Mapping[str, NDArray[Any]]]) -> bytes:
-    """Return the SHA-256 of a shard's metadata and columns, however many rows come at a time."""
-    columns = {name: hashlib.sha256(name.encode()) for name in names}
-    for batch in batches:
-        for name, column in columns.items():
-            column.update(np.ascontiguousarray(batch[name]).tobytes())
-    whole = hashlib.sha256(about)
-    for column in columns.values():
-        whole.update(column.digest())
-    return whole.hexdigest().encode()
 
 
 def _damaged(path: Path, why: str) -> AnalysisError:

@@ -90,23 +90,13 @@ def inside(folder: Path, name: object) -> Path:
     root = folder.resolve()
     try:
         place = (root / name).resolve()
-    except (OSError, RuntimeError):  # links in a circle, a name that is too long
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that is too long or no text
         place = root
     if Path(name).is_absolute() or root not in (place, *place.parents):
         raise AnalysisError(f"A trace must not lead outside its folder; {name[:80]!r} does. Copy the file there.")
     if not is_file(place):
         raise AnalysisError(f"{name[:80]!r} must be a regular file of the trace's folder; there is none. Check the name.")
     return place
-
-
-def plain_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object, or raise `ValueError` if it names a key twice: readers would differ on which counts."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key[:40]!r} is there twice")
-        found[key] = value
-    return found
 
 
 def check_rounding(value: object, where: str) -> float:

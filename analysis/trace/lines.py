@@ -9,6 +9,7 @@ that may hide others widen the cap.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -23,7 +24,8 @@ from otm.errors import OtmError
 from otm.partial import PartialPair, TopTokens
 
 from ..errors import AnalysisError
-from .base import LARGEST_LIST, Trace, TraceBatch, check_entries, check_reading, plain_object
+from ..files import has_content, plain_object
+from .base import LARGEST_LIST, Trace, TraceBatch, check_entries, check_reading
 
 _LONGEST_LINE = 1 << 26
 _MOST_NAMES = 1 << 23
@@ -78,8 +80,8 @@ class JsonLinesTrace(Trace):
             yield self._batch(group, names)
 
     def _positions(self) -> Iterator[tuple[int, int, Listed, Listed]]:
-        with self.draft.open("rb") as left, self.target.open("rb") as right:
-            pairs = itertools.zip_longest(_lines(left, self.draft.name), _lines(right, self.target.name))
+        with contextlib.ExitStack() as files:
+            pairs = itertools.zip_longest(*(_lines(files.enter_context(_opened(path)), path.name) for path in self.files))
             for prompt, (one, two) in enumerate(pairs):
                 if one is None or two is None:
                     short, long = (self.draft, self.target) if one is None else (self.target, self.draft)
@@ -105,6 +107,15 @@ class JsonLinesTrace(Trace):
             ) from error
         prompt, position = (np.asarray([row[i] for row in group], dtype=np.int64) for i in (0, 1))
         return TraceBatch(pair=pair, prompt=prompt, position=position)
+
+
+def _opened(path: Path) -> BinaryIO:
+    if not has_content(path):
+        raise AnalysisError(f"{path.name} must be a regular file with a line per prompt; it is none, or empty. Write it again.")
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise AnalysisError(f"{path.name} must be readable; it is not ({error.strerror}). Check its permissions.") from error
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from otm.errors import OtmError
 from otm.partial import PartialPair, TopTokens
 
+from ..digests import content_digest
 from ..errors import AnalysisError
 from ..files import appearing
 from .base import (
@@ -34,11 +35,15 @@ from .base import (
 
 _LARGEST_HEADER = 1 << 20
 _ROWS_CHECKED_AT_ONCE = 4096
+_ENTRIES_HASHED_AT_ONCE = 1 << 22
+_RUN, _SHARD_NUMBER, _DIGEST = "run", "shard", "sha256"
 _DTYPES = {"I64": "int64", "F64": "float64", "F32": "float32"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Shard:
+    """One file; `metadata` is what it says besides its digest and its place in a run."""
+
     path: Path
     length: int
     width: int
@@ -46,6 +51,8 @@ class _Shard:
     rounding: float
     metadata: dict[str, str]
     has_paths: bool
+    run: str | None
+    number: str | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,13 +104,21 @@ class SafetensorsTrace(Trace):
 
 
 def _read(shard: _Shard, first: int, stop: int) -> dict[str, NDArray[Any]]:
-    with safe_open(shard.path, framework="np") as stored:
-        return {name: stored.get_slice(name)[first:stop] for name in stored.keys()}  # noqa: SIM118 (not a mapping)
+    try:
+        with safe_open(shard.path, framework="np") as stored:
+            return {name: stored.get_slice(name)[first:stop] for name in stored.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError) as error:
+        raise AnalysisError(f"{shard.path.name} is no valid safetensors file ({error}). Write it again.") from error
 
 
 def open_shards(paths: Sequence[Path], size: int | None, metadata: Mapping[str, str]) -> SafetensorsTrace:
-    """Open shards of one vocabulary, headers checked, as one trace."""
+    """Open shards of one vocabulary, headers and digests checked, as one trace."""
     shards = [_open_shard(path) for path in paths]
+    seen: dict[object, Path] = {}
+    for shard in shards:
+        place = shard.path if shard.number is None else (shard.run, shard.number)
+        if (first := seen.setdefault(place, shard.path)) is not shard.path:
+            raise AnalysisError(f"Each position counts once; {shard.path.name} is a copy of {first.name}. Leave it out.")
     sizes = {shard.num_tokens for shard in shards} | ({size} if size is not None else set())
     if len(sizes) > 1:
         raise AnalysisError(
@@ -118,9 +133,12 @@ def open_shards(paths: Sequence[Path], size: int | None, metadata: Mapping[str, 
 
 
 def _open_shard(path: Path) -> _Shard:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        head = file.read(8)
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(8) if size >= 8 else b""  # what the kernel offers as a file has no size, or no end
+    except OSError as error:
+        raise AnalysisError(f"{path.name} must be a readable file; it is not ({error.strerror}). Check it.") from error
     length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
     if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
         raise AnalysisError(f"{path.name} is no safetensors file: its header claims {length} of {size} bytes. Write it again.")
@@ -139,7 +157,40 @@ def _open_shard(path: Path) -> _Shard:
         raise AnalysisError(f"num_tokens must be a whole number from 1 to 2³¹; {path.name} says {said!r:.40}.")
     rounding = check_rounding(metadata.get("rounding"), path.name)
     width = sum(shapes[f"{side}.tokens"][1][1] for side in SIDES)
-    return _Shard(path, shapes["prompt"][1][0], width, int(said), rounding, metadata, "path" in shapes)
+    kept = {key: value for key, value in metadata.items() if key not in (_RUN, _SHARD_NUMBER, _DIGEST)}
+    shard = _Shard(
+        path,
+        shapes["prompt"][1][0],
+        width,
+        int(said),
+        rounding,
+        kept,
+        "path" in shapes,
+        metadata.get(_RUN),
+        metadata.get(_SHARD_NUMBER),
+    )
+    if _DIGEST in metadata:
+        rows = max(1, _ENTRIES_HASHED_AT_ONCE // width)
+        batches = (_read(shard, first, min(first + rows, shard.length)) for first in range(0, shard.length, rows))
+        if _digest(metadata, shapes, batches) != metadata[_DIGEST]:
+            raise AnalysisError(f"{path.name} is not what was written: its content has another digest. Write or copy it again.")
+    return shard
+
+
+def _digest(metadata: Mapping[str, str], names: Iterable[str], batches: Iterable[Mapping[str, NDArray[Any]]]) -> str:
+    """Return the digest of a trace's metadata but the digest itself, and of its tensors."""
+    said = {key: value for key, value in metadata.items() if key != _DIGEST}
+    return content_digest(json.dumps(said, sort_keys=True).encode(), sorted(names), batches)
+
+
+def place_in_run(path: Path) -> tuple[str | None, str | None]:
+    """Return the identity of the run and the number of the shard that a file of logits says it is of, having checked the file.
+
+    Raises:
+        AnalysisError: if it is no trace, or not what was written.
+    """
+    shard = _open_shard(path)
+    return shard.run, shard.number
 
 
 def write_trace(
@@ -153,6 +204,7 @@ def write_trace(
     metadata: Mapping[str, str],
     rounding: float = 0.0,
     paths: NDArray[np.float64] | None = None,
+    place: tuple[str, int] | None = None,
 ) -> None:
     """Write one safetensors trace file; it appears whole or not at all.
 
@@ -165,13 +217,14 @@ def write_trace(
         metadata: further strings, such as the models' names; keys of the format itself are refused.
         rounding: bound on the error of the log-probabilities as given, in nats (float32 `log_softmax`: about 1e-6). What storing
             them in float32 adds is measured and added.
+        place: the identity of the run and the number of the shard whose logits these are, where there is a run.
 
     Raises:
         AnalysisError: on inconsistent shapes, values that are no distributions, an existing file or an unwritable folder.
     """
-    place = Path(path)
-    if place.suffix != ".safetensors" or place.exists():
-        raise AnalysisError(f"A trace file must be new and end in .safetensors; got {place}. Choose another name.")
+    file = Path(path)
+    if file.suffix != ".safetensors" or file.exists():
+        raise AnalysisError(f"A trace file must be new and end in .safetensors; got {file}. Choose another name.")
     tensors: dict[str, NDArray[Any]] = {"prompt": np.asarray(prompt), "position": np.asarray(position)}
     if paths is not None:
         tensors["path"] = np.asarray(paths, dtype=np.float64)
@@ -187,20 +240,24 @@ def write_trace(
         finite = np.isfinite(stored)
         lost = max(lost, float(np.abs(stored[finite] - wide[finite]).max(initial=0.0)))
     own = {"format": FORMAT, "schema": str(SCHEMA), "num_tokens": str(int(num_tokens)), "rounding": repr(error + lost)}
-    if set(own) & set(metadata):
-        raise AnalysisError(f"metadata must not use the format's keys {sorted(own)}; got {sorted(metadata)}. Rename them.")
+    reserved = {*own, _RUN, _SHARD_NUMBER, _DIGEST}
+    if reserved & set(metadata):
+        raise AnalysisError(f"metadata must not use the format's keys {sorted(reserved)}; got {sorted(metadata)}. Rename them.")
+    if place is not None:
+        own |= {_RUN: place[0], _SHARD_NUMBER: str(place[1])}
     tensors = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
-    _check_shapes({name: (str(value.dtype), value.shape) for name, value in tensors.items()}, str(place))
+    _check_shapes({name: (str(value.dtype), value.shape) for name, value in tensors.items()}, str(file))
     for start in range(0, len(tensors["prompt"]), _ROWS_CHECKED_AT_ONCE):  # what a reader would refuse is refused here
         _batch(
             {name: value[start : start + _ROWS_CHECKED_AT_ONCE] for name, value in tensors.items()},
             num_tokens,
             error + lost,
-            str(place),
+            str(file),
             start,
         )
-    with appearing(place) as file:
-        _save(tensors, file, {**metadata, **own})
+    said = {**metadata, **own}
+    with appearing(file) as stream:
+        _save(tensors, stream, said | {_DIGEST: _digest(said, tensors, [tensors])})
 
 
 def _save(tensors: Mapping[str, NDArray[Any]], file: BinaryIO, metadata: Mapping[str, str]) -> None:

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError
-from ..files import is_file, is_folder, shortened, write_json
+from ..files import is_file, is_folder, plain_json, read_small, shortened, write_json
 from ..layout import LOGITS
 from ..layout import MANIFEST as RUN_MANIFEST
+from ..provenance import file_digest
 from .base import (
     FORMAT,
     LARGEST_LIST,
@@ -30,7 +31,6 @@ from .base import (
     TraceSide,
     check_rounding,
     inside,
-    plain_object,
 )
 from .lines import JsonLinesTrace
 from .tensors import open_shards, write_trace
@@ -83,10 +83,23 @@ def _way_out(run: Path) -> str:
 
 
 def _open_shards(folder: Path, manifest: Mapping[str, Any], size: int | None, metadata: Mapping[str, str]) -> Trace:
-    names = manifest.get("files")
+    names, digests = manifest.get("files"), manifest.get("sha256")
     if not isinstance(names, list) or not names:
-        raise AnalysisError(f"{MANIFEST} must list its shards under 'files'; got {names!r}. Name at least one.")
-    return open_shards([inside(folder, name) for name in names], size, metadata)
+        raise AnalysisError(f"{MANIFEST} must list its shards under 'files'; got {names!r:.200}. Name at least one.")
+    paths = [inside(folder, name) for name in names]
+    if len(set(paths)) < len(paths):
+        raise AnalysisError(f"{MANIFEST} must list every shard once; it lists one twice. Leave it out.")
+    trace = open_shards(paths, size, metadata)
+    if digests is not None:
+        if not isinstance(digests, list) or len(digests) != len(paths):
+            raise AnalysisError(f"{MANIFEST} must give a digest for each of its {len(paths)} files, or none. Write it again.")
+        for path, digest in zip(paths, digests, strict=True):
+            if file_digest(path) != digest:
+                raise AnalysisError(
+                    f"{path.name} is not the file that {MANIFEST} was written for: its SHA-256 differs. Restore it, or write "
+                    f"{MANIFEST} again."
+                )
+    return trace
 
 
 def _open_lines(folder: Path, manifest: Mapping[str, Any], size: int | None, metadata: Mapping[str, str]) -> Trace:
@@ -124,25 +137,23 @@ def top_log_probabilities(log_probabilities: NDArray[np.floating[Any]], m: int) 
     return TraceSide(np.where(possible, kept, -1), np.where(possible, values, -np.inf), tail)
 
 
-def complete_trace(folder: Path) -> None:
+def complete_trace(folder: Path, files: Sequence[str]) -> None:
     """Make the logits of a finished run a trace, unless they are one already."""
     if not (folder / MANIFEST).is_file():
-        write_manifest(folder, sorted(path.name for path in folder.glob("shard-*.safetensors")))
+        write_manifest(folder, files)
 
 
 def write_manifest(folder: Path | str, files: Sequence[str]) -> None:
-    """Write `trace.json`, which makes a folder of safetensors traces one trace, in the order given."""
+    """Write `trace.json`, which makes a folder of safetensors traces one trace, in the order given, and names their digests."""
     place = Path(folder)
-    for name in files:
-        inside(place, name)
-    write_json(place / MANIFEST, {"format": FORMAT, "schema": SCHEMA, "form": "safetensors", "files": list(files)})
+    digests = [file_digest(inside(place, name)) for name in files]
+    about = {"format": FORMAT, "schema": SCHEMA, "form": "safetensors", "files": list(files), "sha256": digests}
+    write_json(place / MANIFEST, about)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _LARGEST_MANIFEST:
-            raise AnalysisError(f"{path} is larger than {_LARGEST_MANIFEST} bytes and no manifest. See docs/traces.md.")
-        manifest = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=plain_object)
+        manifest = plain_json(read_small(path, _LARGEST_MANIFEST))
     except (OSError, ValueError, RecursionError) as error:
         raise AnalysisError(
             f"A trace folder needs a readable {MANIFEST} in JSON; {path}: {error}. See docs/traces.md."

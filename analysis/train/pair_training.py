@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -15,12 +14,13 @@ from transformers import LlamaForCausalLM
 import otm
 
 from ..errors import AnalysisError
-from ..files import make_folder, write_atomically, write_json
+from ..files import make_folder, plain_json, read_small, shortened, write_atomically, write_json
 from ..models.pair import Pair
 from .texts import Corpus
-from .training import HeldOut, Recipe, Size, evaluate, prepare_tokens, train_model
+from .training import MOST_TOKENS, PRECISIONS, HeldOut, Recipe, Size, evaluate, prepare_tokens, saving, train_model
 
 CURVE_K = (1, 2, 4, 8, 16)
+_LARGEST_RECIPE = 1 << 20
 HELD_OUT_SAMPLE = 60_000
 """Characters of held-out text that are written beside the pair, so that anyone can check its figures."""
 
@@ -32,16 +32,41 @@ def recipe_from_json(path: Path) -> Recipe:
         AnalysisError: if the file cannot be read or names a field that a recipe does not have.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = plain_json(read_small(path, _LARGEST_RECIPE))
         sizes = {
             name: Size(**{**dataclasses.asdict(getattr(Recipe(), name)), **values.pop(name, {})})
             for name in ("draft", "target")
         }
-        return Recipe(**(values | sizes))
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        recipe = Recipe(**(values | sizes))
+        _check_recipe(recipe)
+        return recipe
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise AnalysisError(
-            f"A recipe is a JSON object with the fields {[f.name for f in dataclasses.fields(Recipe)]}; {path} is not: {error}."
+            f"A recipe is a JSON object with the fields {[f.name for f in dataclasses.fields(Recipe)]}; {shortened(path)} is not: "
+            f"{error!s:.300}. Correct it."
         ) from error
+
+
+def _check_recipe(recipe: Recipe) -> None:
+    """Raise `ValueError` at a value that no training can have."""
+    for part in (recipe, recipe.draft, recipe.target):
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            if field.name == "precision":
+                if value not in PRECISIONS:
+                    raise ValueError(f"precision is one of {', '.join(PRECISIONS)}; got {value!r:.40}")
+            elif field.name == "learning_rate":
+                if type(value) not in (int, float) or not 0 < value < float("inf"):
+                    raise ValueError(f"{field.name} must be a number > 0; got {value!r:.40}")
+            elif field.name not in ("draft", "target"):
+                least = 0 if field.name == "seed" else 1
+                if type(value) is not int or not least <= value < 1 << 31:
+                    raise ValueError(f"{field.name} must be an integer from {least} to 2³¹; got {value!r:.40}")
+    for size in (recipe.draft, recipe.target):
+        if size.width % (2 * size.heads):
+            raise ValueError(f"width must be an even multiple of heads; got {size.width} and {size.heads}")
+    if recipe.vocabulary > MOST_TOKENS:
+        raise ValueError(f"vocabulary must be at most {MOST_TOKENS:,}; got {recipe.vocabulary:,}")
 
 
 def train_pair(
@@ -63,7 +88,8 @@ def train_pair(
         model = model.half().float()  # what a reader of the float16 file will get
         figures[name] = evaluate(model, held_out, num_bytes, recipe.context)
         models[name] = model
-        _save_float16(model, tokenizer, out / name)
+        with saving(make_folder(out / name)):
+            _save_float16(model, tokenizer, out / name)
     write_held_out_sample(corpus, out / "held_out.txt")
     pair = Pair(draft=models["draft"], target=models["target"], tokenizer=tokenizer, device=device, num_tokens=len(tokenizer))
     curves = acceptance_on(pair, held_out, recipe.context, rows=64)

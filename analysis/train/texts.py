@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import io
 import platform
 import sys
 import sysconfig
@@ -22,9 +23,11 @@ from packaging.utils import canonicalize_name
 from tqdm import tqdm
 
 from ..errors import AnalysisError
+from ..files import read_small, shortened
 
 HELD_OUT_PERCENT = 2
 _SHORTEST_DOCSTRING = 40
+_LARGEST_TEXT = 1 << 33
 _BUILD_TOOLS = ("hatchling",)
 """Pinned for building the wheel only; their docstrings are not part of the corpus."""
 
@@ -83,8 +86,14 @@ def requirement_closure(names: Iterable[str]) -> list[str]:
 
 def pinned_names(constraints: Path) -> list[str]:
     """Return the distribution names pinned in a pip constraints file."""
-    lines = (line.split("#")[0].strip() for line in constraints.read_text(encoding="utf-8").splitlines())
-    return [Requirement(line).name for line in lines if line]
+    try:
+        text = read_small(constraints, _LARGEST_TEXT).decode("utf-8")
+        lines = (line.split("#")[0].strip() for line in text.splitlines())
+        return [Requirement(line).name for line in lines if line]
+    except (OSError, ValueError) as error:  # an invalid requirement is a ValueError
+        raise AnalysisError(
+            f"Constraints are a pip file with a pinned package a line; {shortened(constraints)} is not: {error!s:.300}. Correct it."
+        ) from error
 
 
 def from_installed_packages(constraints: Path) -> Corpus:
@@ -123,10 +132,12 @@ def from_text_files(paths: Iterable[Path]) -> Corpus:
     names = []
     for path in paths:
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            data = read_small(path, _LARGEST_TEXT)
+            text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # with the line ends of any system
+        except (OSError, ValueError) as error:
             raise AnalysisError(
-                f"A training text must be a readable UTF-8 file; {path} is not ({error}). Convert it, or name another file."
+                f"A training text must be a readable UTF-8 file; {shortened(path)} is not ({error!s:.300}). Convert it, or name "
+                "another file."
             ) from error
         names.append(path.name)
         for number, block in enumerate(_blocks(text)):

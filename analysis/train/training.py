@@ -7,26 +7,35 @@ Checkpoints are safetensors: nothing here reads a pickle.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import math
+import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from ..digests import content_digest
 from ..errors import AnalysisError
-from ..files import appearing, write_atomically
+from ..files import appearing, explain, is_file, make_folder, write_atomically
+from ..provenance import file_digest
 from .texts import Corpus
 
 END_OF_TEXT = "<|endoftext|>"
+PRECISIONS = ("bfloat16", "float32")
+MOST_TOKENS = 1 << 16
+"""Largest vocabulary: tokens are kept as uint16."""
 
 
 @dataclass(frozen=True)
@@ -115,13 +124,13 @@ def batch(tokens: np.ndarray, recipe: Recipe, step: int) -> torch.Tensor:
     return torch.from_numpy(rows.astype(np.int64))
 
 
-def learning_rate(size: Size, step: int) -> float:
+def learning_rate_at(peak: float, step: int, steps: int) -> float:
     """Warm up over the first 5 % of the steps, then follow a cosine to a tenth of a per cent of the peak."""
-    warm_up = max(1, size.steps // 20)
+    warm_up = max(1, steps // 20)
     if step < warm_up:
-        return size.learning_rate * (step + 1) / warm_up
-    progress = (step - warm_up) / max(1, size.steps - warm_up)
-    return size.learning_rate * (0.001 + 0.999 * 0.5 * (1 + math.cos(math.pi * progress)))
+        return peak * (step + 1) / warm_up
+    progress = (step - warm_up) / max(1, steps - warm_up)
+    return peak * (0.001 + 0.999 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def train_model(
@@ -145,17 +154,20 @@ def train_model(
         raise AnalysisError(
             f"Training needs more than {recipe.context + 1} tokens, one window; the text has {len(tokens)}. Give more text."
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     model = torch.nn.Module.to(build_model(size, recipe, vocabulary, recipe.seed), device)
-    optimiser = _optimiser(model, size)
-    first = _resume(folder, model, optimiser, size, recipe)
+    optimiser = make_optimiser(model, size.learning_rate)
+    identity = _identity(size, recipe, tokens)
+    tensors, first = read_checkpoint(folder, identity=identity)
+    if first:
+        restore_training(model, optimiser, tensors, first)
     model.train()
     saved = time.monotonic()
     losses: list[float] = []
     progress = tqdm(range(first, size.steps), initial=first, total=size.steps, desc=name, unit="step", mininterval=5)
     for step in progress:
         for group in optimiser.param_groups:
-            group["lr"] = learning_rate(size, step)
+            group["lr"] = learning_rate_at(size.learning_rate, step, size.steps)
         rows = batch(tokens, recipe, step).to(device)
         with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16"):
             logits = model(rows[:, :-1]).logits
@@ -168,7 +180,7 @@ def train_model(
         progress.set_postfix_str(f"loss {np.mean(losses[-50:]):.3f}", refresh=False)
         last = step + 1 == size.steps
         if last or time.monotonic() - saved > save_every:
-            _save(folder, model, optimiser, size, recipe, step + 1)
+            write_checkpoint(folder, training_state(model, optimiser), step=step + 1, identity=identity)
             saved = time.monotonic()
         if after_step is not None:
             after_step(step)
@@ -193,57 +205,97 @@ def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, contex
     return HeldOut(nats_per_token=total / scored, bits_per_byte=bits / num_bytes, tokens=scored)
 
 
-def _optimiser(model: LlamaForCausalLM, size: Size) -> torch.optim.AdamW:
+def make_optimiser(model: LlamaForCausalLM, learning_rate: float) -> torch.optim.AdamW:
+    """Return AdamW with decay on matrices only."""
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     plain = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=size.learning_rate, betas=(0.9, 0.95), eps=1e-9)
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.95), eps=1e-9)
 
 
-def _identity(size: Size, recipe: Recipe) -> str:
+def _identity(size: Size, recipe: Recipe, tokens: np.ndarray) -> str:
     """What must agree between a checkpoint and the run that resumes from it."""
     common = {key: getattr(recipe, key) for key in ("vocabulary", "context", "batch", "seed", "precision")}
-    return json.dumps({"size": asdict(size), **common}, sort_keys=True)
+    text = hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
+    return json.dumps({"size": asdict(size), **common, "tokens": text}, sort_keys=True)
 
 
-def _save(folder: Path, model: LlamaForCausalLM, optimiser: torch.optim.AdamW, size: Size, recipe: Recipe, step: int) -> None:
+def _digest(tensors: Mapping[str, torch.Tensor], step: str, identity: str) -> str:
+    arrays = {name: tensors[name].numpy() for name in sorted(tensors)}
+    return content_digest(json.dumps([step, identity]).encode(), arrays, [arrays])
+
+
+def training_state(model: LlamaForCausalLM, optimiser: torch.optim.AdamW, prefix: str = "") -> dict[str, torch.Tensor]:
+    """Return the weights and both moments by name, on the host."""
     tensors = {}
     for name, parameter in model.named_parameters():
         state = optimiser.state[parameter]
-        tensors[f"weight/{name}"] = parameter.detach()
-        tensors[f"first/{name}"] = state["exp_avg"]
-        tensors[f"second/{name}"] = state["exp_avg_sq"]
-    tensors = {key: value.contiguous().cpu() for key, value in tensors.items()}
-    write_atomically(folder / "checkpoint.safetensors", save(tensors, {"step": str(step), "identity": _identity(size, recipe)}))
+        tensors[f"{prefix}weight/{name}"] = parameter.detach()
+        tensors[f"{prefix}first/{name}"] = state["exp_avg"]
+        tensors[f"{prefix}second/{name}"] = state["exp_avg_sq"]
+    return {key: value.contiguous().cpu() for key, value in tensors.items()}
 
 
-def _resume(folder: Path, model: LlamaForCausalLM, optimiser: torch.optim.AdamW, size: Size, recipe: Recipe) -> int:
-    path = folder / "checkpoint.safetensors"
-    if not path.exists():
-        return 0
-    metadata = _read_metadata(path)
-    if metadata.get("identity") != _identity(size, recipe):
-        raise AnalysisError(
-            f"A run resumes only from a checkpoint of the same recipe; {path} was written with {metadata.get('identity')}, "
-            f"this run asks for {_identity(size, recipe)}. Choose another work folder or delete the checkpoint."
-        )
-    tensors = load_file(path)
-    step = int(metadata["step"])
+def restore_training(
+    model: LlamaForCausalLM, optimiser: torch.optim.AdamW, tensors: dict[str, torch.Tensor], step: int, prefix: str = ""
+) -> None:
+    """Put back what `training_state` returned after so many steps."""
     for name, parameter in model.named_parameters():
-        parameter.data.copy_(tensors[f"weight/{name}"])
+        parameter.data.copy_(tensors[f"{prefix}weight/{name}"])
         optimiser.state[parameter] = {
             "step": torch.tensor(float(step)),
-            "exp_avg": tensors[f"first/{name}"].to(parameter.device),
-            "exp_avg_sq": tensors[f"second/{name}"].to(parameter.device),
+            "exp_avg": tensors[f"{prefix}first/{name}"].to(parameter.device),
+            "exp_avg_sq": tensors[f"{prefix}second/{name}"].to(parameter.device),
         }
-    return step
 
 
-def _read_metadata(path: Path) -> dict[str, str]:
-    from safetensors import safe_open
+def write_checkpoint(folder: Path, tensors: dict[str, torch.Tensor], *, step: int, identity: str) -> None:
+    """Replace the folder's checkpoint at once."""
+    about = {"step": str(step), "identity": identity, "sha256": _digest(tensors, str(step), identity)}
+    write_atomically(folder / "checkpoint.safetensors", save(tensors, about))
 
-    with safe_open(path, framework="pt") as file:
-        return dict(file.metadata() or {})
+
+def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Tensor], int]:
+    """Return the folder's tensors and how many steps they have behind them; nothing and 0 without a checkpoint.
+
+    Raises:
+        AnalysisError: if the checkpoint belongs to another recipe or text, or is not what was written.
+    """
+    path = folder / "checkpoint.safetensors"
+    if not path.exists() and not path.is_symlink():
+        return {}, 0
+    tensors, about = _read_checkpoint(path)
+    if about.get("identity") != identity:
+        raise AnalysisError(
+            f"A run resumes only from a checkpoint of the same recipe and text; {path} was written with {about.get('identity')}, "
+            f"this run asks for {identity}. Choose another work folder or delete the checkpoint."
+        )
+    if about.get("sha256") != _digest(tensors, about["step"], identity):
+        raise AnalysisError(f"{path} is not what was written: its content has another digest. Delete it to begin anew.")
+    return tensors, int(about["step"])
+
+
+def _read_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    if not is_file(path):
+        raise AnalysisError(f"{path} must be a checkpoint; it is no regular file. Delete it to begin anew.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            return tensors, {"step": "", **(file.metadata() or {})}
+    except (SafetensorError, OSError) as error:
+        raise AnalysisError(f"{path} must be a checkpoint; it cannot be read ({error}). Delete it to begin anew.") from error
+
+
+@contextlib.contextmanager
+def saving(folder: Path) -> Iterator[None]:
+    """Turn what other libraries raise where a folder cannot be written into `AnalysisError`."""
+    try:
+        yield
+    except AnalysisError:
+        raise
+    except Exception as error:  # some of them raise types of their own
+        cause = error if isinstance(error, OSError) else OSError(f"{error!s:.300}")
+        raise AnalysisError(explain(cause, folder)) from error
 
 
 def prepare_tokens(corpus: Corpus, recipe: Recipe, folder: Path) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray, int]:
@@ -251,17 +303,41 @@ def prepare_tokens(corpus: Corpus, recipe: Recipe, folder: Path) -> tuple[PreTra
     held_out_texts = corpus.texts(held_out=True)
     num_bytes = sum(len(text.encode("utf-8", "replace")) for text in held_out_texts)
     stamp = f"{corpus.digest[:16]}-{recipe.vocabulary}"
-    cache = folder / f"tokens-{stamp}.npz"
-    if cache.exists():
-        with np.load(cache, allow_pickle=False) as stored:
-            train, held_out = stored["train"], stored["held_out"]
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / f"tokenizer-{stamp}")
-        return tokenizer, train, held_out, num_bytes
+    cache, kept = folder / f"tokens-{stamp}.npz", folder / f"tokenizer-{stamp}"
+    if (found := _cached(cache, kept)) is not None:
+        return *found, num_bytes
     texts = corpus.texts(held_out=False)
     tokenizer = train_tokenizer(texts, recipe.vocabulary)
     train, held_out = encode(tokenizer, texts), encode(tokenizer, held_out_texts)
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save_pretrained(folder / f"tokenizer-{stamp}")
+    with saving(kept):
+        if kept.is_dir():
+            shutil.rmtree(kept)  # whatever lies there is not what was written
+        make_folder(kept)
+        tokenizer.save_pretrained(kept)
     with appearing(cache) as file:
-        np.savez(file, train=train, held_out=held_out)
+        np.savez(file, train=train, held_out=held_out, tokenizer=_folder_digest(kept))
     return tokenizer, train, held_out, num_bytes
+
+
+def _cached(cache: Path, kept: Path) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray] | None:
+    """Return what was prepared before, None if it is not there or not what was written: then it is made again."""
+    if not is_file(cache):
+        return None
+    try:
+        with cache.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            train, held_out, digest = stored["train"], stored["held_out"], str(stored["tokenizer"])
+        if digest != _folder_digest(kept):
+            return None
+        return PreTrainedTokenizerFast.from_pretrained(kept), train, held_out
+    except Exception:  # an archive carries checksums; what its readers raise where they do not fit is theirs
+        return None
+
+
+def _folder_digest(folder: Path) -> str:
+    """Return the SHA-256 of a folder's files and their names."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if not is_file(path):
+            return ""
+        digest.update(path.name.encode() + b"\0" + bytes.fromhex(file_digest(path)))
+    return digest.hexdigest()

@@ -1,231 +1,332 @@
-"""One call that audits a verifier on all standard instances, and looks for the smallest that fails."""
+"""Many audits of one candidate under one verdict: what is tested unless one asks for something else, and in which order.
+
+The instances, numbers of drafts and tokens, and the time are data: `otm.audit.instances`. A battery begins with the same small
+instance under every law, so that none is without an audit where time is short, and what was not reached is said in its coverage.
+"""
 
 from __future__ import annotations
 
-import abc
+import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import get_args
 
 import numpy as np
 
+from otm.audit import instances
+from otm.audit.block_samples import sampled_blocks
+from otm.audit.candidate import BatchCandidate, BlockKernel, CandidateFailure, LogitCandidate, as_candidate
+from otm.audit.coverage import Coverage, merged
 from otm.audit.exact_audit import ExactAudit, exact
-from otm.audit.instances import standard_models, standard_problems
-from otm.audit.integration import Integrated
-from otm.audit.markdown import number, table
+from otm.audit.integration import IntegratedAudit
+from otm.audit.kinds import Fitting, Kind, fitting
+from otm.audit.limits import OutOfTime, limited
+from otm.audit.markdown import table
+from otm.audit.probing import FALSE_ALARM, OwnRandomness
 from otm.audit.sampled_audit import SampledAudit, sampled
 from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.audit.shrinking import shrink, shrink_sequence
-from otm.audit.verdicts import Battery
-from otm.drafts import IID, Law
+from otm.audit.verdicts import PASSED, Audit, Verdict
+from otm.drafts import IID, LAWS, Law
 from otm.drafts.base import MAX_SEQUENCES
-from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_counts
+from otm.errors import InvalidParameter, OtmError, TooLarge, Unsupported
+from otm.pmf import check_count, check_counts, check_real, check_rng
 from otm.problem import Problem
+from otm.sequence.models import LanguageModel, TableModel
+from otm.verifiers.base import Verifier
+
+MOST_ROWS = 12
+"""Instances that a table of a report lists, worst first."""
+
+_SHARE = 0.25
+"""Of a battery's time for one audit; a law or length whose audit takes longer is not followed further."""
+
+_SHIFT = 2.0
+"""Added to logarithms of probabilities, so that raw logits are not normalised."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class IntegratedBattery(Battery[Integrated]):
-    """Audits by integration, and that of the smallest failing instance.
+class BatteryAudit(Audit):
+    """The audits of one candidate on many instances, and that of the smallest failing one; `str` gives the report.
 
     Attributes:
         name: of the candidate.
         audits: one for each instance, by label.
-        counterexample: the audit of the smallest instance found on which it fails; None if it fails nowhere.
+        counterexample: the audit of the smallest problem found on which it fails; None if none was looked for or found.
+        left_out: what was asked for and not tested, and why.
+        uncovered: laws or lengths of which something was not tested for want of time, so that to find nothing is no verdict.
     """
 
-    counterexample: Integrated | None = None
+    audits: dict[str, Audit]
+    counterexample: IntegratedAudit | None = None
+    left_out: tuple[str, ...] = ()
+    uncovered: tuple[str, ...] = ()
 
-    instances: ClassVar[str]
-    failure: ClassVar[str]
-    head: ClassVar[tuple[str, ...]]
-
-    @abc.abstractmethod
-    def row(self, audit: Integrated) -> tuple[str, ...]:
-        """Return what the report says of a failed instance, below `head` but for the label."""
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.verdict}, {len(self.audits)} instances)"
 
     @property
-    def worst(self) -> Integrated:
-        """The audit with the largest total variation."""
-        return max(self.audits.values(), key=lambda audit: audit.total_variation)
+    def verdict(self) -> Verdict:
+        """The worst verdict of any audit; samples beside an integration that finds all lossless take nothing from it."""
+        found = {audit.verdict for audit in self.audits.values()}
+        if (self.uncovered and found <= PASSED) or not found:
+            return "no verdict"
+        if "lossless" in found and found <= PASSED:
+            return "lossless"
+        verdict: Verdict = next(verdict for verdict in get_args(Verdict) if verdict in found)
+        return verdict
+
+    @property
+    def failed(self) -> dict[str, Audit]:
+        """The audits whose output does not have the target's law."""
+        return {label: audit for label, audit in self.audits.items() if audit.verdict == "not lossless"}
+
+    @property
+    def worst(self) -> str:
+        """The label of the audit with the largest total variation, of those that failed if any did."""
+        return max(self.failed or self.audits, key=lambda label: self.audits[label].severity)
+
+    @property
+    def severity(self) -> float:
+        """The largest total variation."""
+        return self.audits[self.worst].severity if self.audits else 0.0
+
+    @property
+    def coverage(self) -> Coverage:
+        """What all audits cover together, and what was left out."""
+        return merged(((label, audit.coverage) for label, audit in self.audits.items()), self.left_out)
+
+    @property
+    def false_alarm(self) -> float:
+        """Probability at most that a lossless candidate is called "not lossless"."""
+        drawn = [audit.false_alarm for audit in self.audits.values() if isinstance(audit, SampledAudit)]
+        probed = [FALSE_ALARM for audit in self.audits.values() if isinstance(audit, IntegratedAudit) and audit.unproved]
+        return sum(drawn) + sum(probed)
+
+    def row(self) -> tuple[str, str, str]:
+        """Return the figures of the worst."""
+        return self.audits[self.worst].row()
 
     def figures(self) -> str:
-        """Return the report without its heading: the failing instances listed, and the counterexample."""
-        parts = [
-            f"{len(self.audits)} {self.instances}; {len(self.failed)} with {self.failure} that is not the target's; largest total "
-            f"variation {number(self.worst.total_variation)}."
-        ]
+        """Return the report without its head: the failing instances listed, the samples, and the counterexample."""
+        return self.summary() if self.verdict in PASSED or not self.audits else f"{self.summary()}\n\n{self.example()}"
+
+    def summary(self) -> str:
+        """Return how many instances fail, how badly and which; what is undecided; and what samples say."""
+        if not self.audits:
+            return "Nothing was tested before time was up."
+        severity = f"largest total variation {self.audits[self.worst].row()[0]}, on {self.worst!r}"
+        alarm = (
+            f" A lossless candidate is called otherwise with probability ≤ {self.false_alarm:.2g}." if self.false_alarm else ""
+        )
+        late = " Time was up before all was tested; give more of it, or fewer drafts." if self.verdict == "no verdict" else ""
+        failures = f"{len(self.failed)} of {len(self.audits)} instances fail; {severity}.{alarm}{late}"
+        parts = [failures]
         if self.failed:
-            parts.append(table(self.head, [(label, *self.row(audit)) for label, audit in self.failed.items()]))
-        undecided = [label for label, audit in self.audits.items() if audit.verdict == "undecided"]
-        if undecided:
-            parts.append(f"Undecided: {'; '.join(undecided)}.")
-        if self.counterexample is not None:
-            parts.append("### Minimal counterexample")
-        parts.append((self.counterexample or self.worst).figures())
+            head = ("instance", "TV", "KL(q‖π), nats", "")
+            shown = sorted(self.failed.items(), key=lambda entry: -entry[1].severity)[:MOST_ROWS]
+            rest = [("…", f"{len(self.failed) - MOST_ROWS} more", "", "")] if len(self.failed) > MOST_ROWS else []
+            parts.append(table(head, [*((label, *audit.row()) for label, audit in shown), *rest]))
+        for verdict, said in (("undecided", "Undecided"), ("no verdict", "No verdict")):
+            labels = [label for label, audit in self.audits.items() if audit.verdict == verdict]
+            parts += [f"{said}: {'; '.join(labels)}."] if labels else []
+        unfound = {
+            label: audit
+            for label, audit in self.audits.items()
+            if isinstance(audit, SampledAudit) and audit.verdict == "no difference found"
+        }
+        if unfound:
+            head = ("samples", "TV (95 %)", "found if TV ≥", "acceptance (95 %)")
+            rows = [
+                (label, str(audit.total_variation), f"{audit.detect:.3g}", str(audit.membership or audit.rule or ""))
+                for label, audit in sorted(unfound.items(), key=lambda entry: -entry[1].total_variation.high)[:MOST_ROWS]
+            ]
+            if len(unfound) > MOST_ROWS:
+                rows.append(("…", f"{len(unfound) - MOST_ROWS} more, none above", "", ""))
+            parts.append(table(head, rows))
         return "\n\n".join(parts)
 
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class ExactBatteryAudit(IntegratedBattery[ExactAudit]):
-    """The audits of one verifier on the standard instances, and the smallest failing problem; `str` gives the report."""
-
-    instances = "standard instances"
-    failure = "an output law"
-    head = ("instance", "TV", "KL(q‖π), nats", "acceptance", "optimum")
-
-    def row(self, audit: ExactAudit) -> tuple[str, ...]:
-        """Return the figures of a failed instance."""
-        figures = (audit.total_variation, audit.kl, audit.membership, audit.optimum)
-        return tuple(number(figure) for figure in figures)
+    def example(self) -> str:
+        """Return the figures of the counterexample, or of the worst instance."""
+        if self.counterexample is None:
+            return f"### {self.worst}\n\n{self.audits[self.worst].figures()}"
+        return f"### Minimal counterexample\n\n{self.counterexample.figures()}"
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class SequenceBatteryAudit(IntegratedBattery[SequenceAudit]):
-    """The audits of a block verifier on the standard toy models, and the smallest failing ones; `str` gives the report."""
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """One audit to carry out: its label, the law or length it belongs to, and the call on a candidate of limited time."""
 
-    instances = "pairs of toy models"
-    failure = "a joint law"
-    head = ("models", "TV", "KL(q‖π), nats", "first position", "tokens per call")
-
-    def row(self, audit: SequenceAudit) -> tuple[str, ...]:
-        """Return the figures of a failed pair of models."""
-        first = str(audit.first_position)
-        return number(audit.total_variation), number(audit.kl), first, number(audit.tokens_per_call)
+    label: str
+    group: str
+    run: Callable[[Kind], Audit]
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class SampledBatteryAudit(Battery[SampledAudit]):
-    """The sampled audits of one verifier on the standard instances; `str` gives the report.
+def battery(
+    candidate: object,
+    *,
+    laws: Iterable[Law] | None = None,
+    num_drafts: Sequence[int] | None = None,
+    seed: int = 0,
+    false_alarm: float = 1e-9,
+    missed: float = 1e-3,
+    tolerance: float | None = None,
+    seconds: float = instances.SECONDS,
+    shrink_for: float = instances.SHRINKING,
+) -> BatteryAudit:
+    """Audit a callable of any kind: by integration where it can be, by samples beside that or alone.
 
-    Attributes:
-        name: of the candidate.
-        audits: one for each instance and law that fits it, by label.
-        false_alarm: probability at most that any of them calls a lossless verifier lossy.
+    Args:
+        candidate: a function of one token or of a block (`otm.audit.candidate`; which one is found out), a `Candidate`,
+            `BatchCandidate`, `BlockKernel` or `LogitCandidate`, or one of the library's verifiers.
+        laws: how several drafts of one position are drawn; i.i.d. drafts, 1, 2, 3 and 8 of them, unless given.
+        num_drafts: of a block verifier, the lengths γ; 1, 2 and 3 unless given.
+        seed: of all samples.
+        false_alarm, missed: as for `sampled`, of all samples together and of each.
+        tolerance: as for `exact`.
+        seconds: time for the audits; what is not reached is named in the coverage.
+        shrink_for: time for a minimal counterexample, in seconds; 0 looks for none.
+
+    Returns:
+        BatteryAudit: the verdict, what it covers, each audit, and if one fails a minimal counterexample.
+
+    Raises:
+        CandidateFailure, InvalidParameter: as `exact`, `fitting`. Defaults that do not fit a callable are left out instead.
+
+    Cost: about two seconds for a callable in NumPy; at most `seconds` and `shrink_for`, and one call.
+
+    >>> def second_passes(p, q, drafts, uniforms):
+    ...     x = int(drafts[0])
+    ...     if len(drafts) > 1:
+    ...         return int(drafts[1])  # any second draft is accepted
+    ...     r = np.maximum(q - p, 0.0)
+    ...     return x if uniforms[0] * p[x] < q[x] else int(np.searchsorted(np.cumsum(r) / r.sum(), uniforms[1], side="right"))
+    >>> battery(second_passes, shrink_for=0).verdict
+    'not lossless'
     """
-
-    false_alarm: float
-
-    def figures(self) -> str:
-        """Return the report without its heading."""
-        head = ("instance", "verdict", "samples", "TV (95 %)", "found if TV ≥", "acceptance (95 %)", "optimum")
-        rows = [
-            (
-                label,
-                audit.verdict,
-                f"{audit.samples:,}",
-                str(audit.total_variation),
-                f"{audit.detect:.3g}",
-                str(audit.membership),
-                "" if audit.optimum is None else number(audit.optimum),
-            )
-            for label, audit in self.audits.items()
-        ]
-        return (
-            f"{len(self.audits)} standard instances, {len(self.failed)} alarms; a lossless verifier raises any with probability "
-            f"≤ {self.false_alarm:g}.\n\n{table(head, rows)}"
-        )
+    rng = np.random.default_rng(check_count(seed, name="seed", minimum=0))
+    asked = None if laws is None else _check_laws(laws)
+    fit = _fit(candidate, asked)
+    lengths = None if num_drafts is None else _check_lengths(num_drafts)
+    errors = {"false_alarm": check_real(false_alarm, name="false_alarm", low=1e-100, high=0.5), "missed": missed}
+    until = time.monotonic() + check_real(seconds, name="seconds", low=0.0)
+    default = asked is None and lengths is None
+    try:
+        jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=False, **errors)
+        found = _carry_out(fit, jobs, until=until, default=default)
+    except OwnRandomness as error:
+        jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=True, **errors)
+        found = dataclasses.replace(_carry_out(fit, jobs, until=until, default=default), reason=error.reason)
+    return with_counterexample(fit, found, seconds=shrink_for, tolerance=tolerance)
 
 
-def exact_battery(candidate: object, *, laws: Iterable[Law] = (IID(1),), tolerance: float | None = None) -> ExactBatteryAudit:
-    """Audit a verifier exactly on the standard instances; the call for whoever has a function and no pair of distributions.
+def exact_battery(
+    candidate: object,
+    *,
+    laws: Iterable[Law] | None = None,
+    tolerance: float | None = None,
+    shrink_for: float = instances.SHRINKING,
+) -> BatteryAudit:
+    """Audit a verifier of one token exactly on the standard instances.
 
     Args:
         candidate: as for `exact`.
-        laws: the draft laws that the verifier is made for; instances with too few tokens for a law are left out.
+        laws: the draft laws that the verifier is made for, i.i.d. drafts, 1, 2, 3 and 8 of them, unless given; instances with too
+            few tokens for a law, or too many to enumerate, are left out.
         tolerance: as for `exact`.
+        shrink_for: as for `battery`.
 
     Returns:
-        ExactBatteryAudit: the verdict over all instances, each audit, and if one fails a minimal counterexample found by shrinking.
+        BatteryAudit: the verdict over all instances, each audit, and if one fails a minimal counterexample found by shrinking.
 
     Raises:
         As `exact`; InvalidParameter if `laws` is empty, or drafts more tokens than any instance has.
 
-    Cost: 15 exact audits per law, and up to 300 small ones for the counterexample.
+    Cost: some twenty exact audits per law, and up to 300 small ones for the counterexample.
 
     >>> def verify(p, q, drafts, uniforms):
     ...     x = int(drafts[0])
     ...     if uniforms[0] * p[x] < q[x]:
     ...         return x, True
     ...     return int(np.argmax(q - p)), False  # takes the residual's mode where it should draw
-    >>> battery = exact_battery(verify)
-    >>> battery.verdict, battery.counterexample.problem.target
+    >>> found = exact_battery(verify)
+    >>> found.verdict, found.counterexample.problem.target
     ('not lossless', array([0. , 0.5, 0.5]))
     """
-    audits = {label: exact(candidate, problem, tolerance=tolerance) for label, problem in _problems(laws).items()}
-    battery = ExactBatteryAudit(name=next(iter(audits.values())).name, audits=audits)
-    if battery.verdict != "not lossless":
-        return battery
-    smallest = min(
-        battery.failed.values(), key=lambda audit: (audit.problem.law.k, audit.problem.num_tokens, -audit.total_variation)
-    )
-    found = shrink(candidate, law=smallest.problem.law, tolerance=tolerance)
-    return dataclasses.replace(battery, counterexample=found or smallest)
+    asked = None if laws is None else _check_laws(laws)
+    fit = _fit(candidate, asked)
+    if fit.block:
+        raise InvalidParameter(
+            f"exact_battery audits one token; {_name(fit)!r} verifies blocks. Call sequence_battery or battery."
+        )
+    if not isinstance(fit.candidate, Verifier):
+        as_candidate(fit.candidate)
+    jobs = _integrated(asked or _default_laws(fit.candidate), tolerance)
+    return with_counterexample(fit, _carry_out(fit, jobs, default=asked is None), seconds=shrink_for, tolerance=tolerance)
 
 
 def sequence_battery(
-    candidate: object, *, num_drafts: Sequence[int] = (1, 2), tolerance: float | None = None
-) -> SequenceBatteryAudit:
-    """Audit a block verifier exactly on the standard toy models; the call for whoever has a function and no models.
+    candidate: object,
+    *,
+    num_drafts: Sequence[int] | None = None,
+    tolerance: float | None = None,
+    shrink_for: float = instances.SHRINKING,
+) -> BatteryAudit:
+    """Audit a block verifier exactly on the standard toy models.
 
     Args:
         candidate: as for `sequence`.
-        num_drafts: the block lengths γ to audit.
+        num_drafts: the block lengths γ; 1, 2, 3 and 6 unless given.
         tolerance: as for `sequence`.
+        shrink_for: as for `battery`.
 
     Returns:
-        SequenceBatteryAudit: the verdict over all, and if one fails a minimal counterexample.
+        BatteryAudit: the verdict over all, and if one fails a minimal counterexample.
 
     Raises:
         As `sequence`; InvalidParameter if `num_drafts` is empty.
 
-    Cost: five exact audits per block length with V ≤ 3, and up to 300 small ones for the counterexample.
+    Cost: up to seven exact audits per block length, and up to 300 small ones for the counterexample.
 
     >>> sequence_battery(lambda p, q, drafts, uniforms: [drafts[0]], num_drafts=[1]).verdict  # trusts the draft
     'not lossless'
     """
-    lengths = check_counts(num_drafts, name="num_drafts")
-    if not lengths:
-        raise InvalidParameter("num_drafts must hold at least one length; it is empty. Pass [1, 2], say.")
-    if (most := max(lengths)) >= MAX_SEQUENCES.bit_length():
-        raise TooLarge(
-            f"Blocks are enumerated up to {MAX_SEQUENCES:,}; two tokens and {most} drafts have 2^{most + 1}. Pass fewer."
+    lengths = None if num_drafts is None else _check_lengths(num_drafts)
+    fit = fitting(candidate)
+    if not fit.block:
+        raise InvalidParameter(
+            f"sequence_battery audits blocks; {_name(fit)!r} verifies one token. Call exact_battery or battery."
         )
-    audits = {
-        f"{name}, γ = {gamma}": sequence(candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
-        for gamma in lengths
-        for name, (p, q) in standard_models(gamma).items()
-    }
-    battery = SequenceBatteryAudit(name=next(iter(audits.values())).name, audits=audits)
-    if battery.verdict != "not lossless":
-        return battery
-    smallest = min(battery.failed.values(), key=lambda audit: (audit.num_drafts, audit.law.size, -audit.total_variation))
-    found = shrink_sequence(candidate, num_drafts=lengths, tolerance=tolerance)
-    return dataclasses.replace(battery, counterexample=found or smallest)
+    as_candidate(fit.candidate)
+    jobs = _sequences(lengths or (*instances.BLOCKS, instances.MANY_POSITIONS), tolerance)
+    return with_counterexample(fit, _carry_out(fit, jobs, default=lengths is None), seconds=shrink_for, tolerance=tolerance)
 
 
 def sampled_battery(
     candidate: object,
     *,
     rng: np.random.Generator,
-    laws: Iterable[Law] = (IID(1),),
+    laws: Iterable[Law] | None = None,
+    num_drafts: Sequence[int] | None = None,
     detect: float = 0.02,
     false_alarm: float = 1e-9,
     missed: float = 1e-3,
-) -> SampledBatteryAudit:
+) -> BatteryAudit:
     """Run the sampled audit on every standard instance, the false-alarm probability shared among them.
 
     Args:
-        candidate: as for `sampled`.
-        laws: as for `exact_battery`.
+        candidate: any that `battery` takes, but no `LogitCandidate`.
+        laws, num_drafts: as for `battery`; one draft and γ = 1, 2, 3 unless given.
         rng, detect, missed: as for `sampled`, on each instance.
         false_alarm: of the whole battery.
 
     Returns:
-        SampledBatteryAudit.
+        BatteryAudit.
 
     Raises:
-        As `sampled`; InvalidParameter if `laws` is empty, or drafts more tokens than any instance has.
+        As `sampled`, `fitting`; InvalidParameter if `laws` is empty, or drafts more tokens than any instance has.
 
     Cost: about a million calls per law at the defaults for a lossless verifier.
 
@@ -233,23 +334,262 @@ def sampled_battery(
     >>> sampled_battery(trusting, rng=np.random.default_rng(0)).verdict
     'not lossless'
     """
-    problems = _problems(laws)
-    audits = {
-        label: sampled(candidate, problem, rng=rng, detect=detect, false_alarm=false_alarm / len(problems), missed=missed)
-        for label, problem in problems.items()
-    }
-    return SampledBatteryAudit(name=next(iter(audits.values())).name, audits=audits, false_alarm=false_alarm)
+    fit = fitting(candidate)
+    if isinstance(fit.candidate, LogitCandidate):
+        raise InvalidParameter("Code that takes logits is audited by otm.audit.battery; got a LogitCandidate. Pass it there.")
+    check_rng(rng)
+    errors = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
+    if fit.block:
+        lengths = instances.BLOCKS if num_drafts is None else _check_lengths(num_drafts)
+        jobs = _sampled_blocks(lengths, instances.standard_models, rng, **errors)
+    else:
+        asked = [IID(1)] if laws is None else _check_laws(laws)
+        jobs = _sampled([(name, law) for name in instances.INSTANCES for law in asked], rng, **errors)
+    return _carry_out(fit, jobs, default=False)
 
 
-def _problems(laws: Iterable[Law]) -> dict[str, Problem]:
-    """Return the standard instances under each law, by label."""
+def _fit(candidate: object, laws: Sequence[Law] | None) -> Fitting:
+    """Find out what a callable is; where each draft has a drafter of its own it is one of one token, which cannot be tried."""
+    if laws and not all(law.one_drafter for law in laws) and not isinstance(candidate, Verifier | BatchCandidate):
+        return Fitting(as_candidate(candidate))
+    return fitting(candidate)
+
+
+def _name(fit: Fitting) -> str:
+    return repr(fit.candidate) if isinstance(fit.candidate, Verifier) else fit.candidate.name
+
+
+def with_counterexample(fit: Fitting, found: BatteryAudit, *, seconds: float, tolerance: float | None) -> BatteryAudit:
+    """Return a battery that failed with the smallest problem on which the candidate fails, if it was integrated.
+
+    Args:
+        fit: the candidate.
+        found: the battery.
+        seconds: time to look for it; where it is up, the smallest standard instance that fails is taken. 0 looks for none.
+        tolerance: as for `exact`.
+    """
+    failed = [audit for audit in found.failed.values() if isinstance(audit, ExactAudit | SequenceAudit)]
+    if not failed or check_real(seconds, name="shrink_for", low=0.0) == 0.0:
+        return found
+    smallest = min(failed, key=_size)
+    candidate = _in_time(fit.candidate, time.monotonic() + seconds)
+    if isinstance(candidate, LogitCandidate):  # its problems are made from logits
+        return dataclasses.replace(found, counterexample=smallest)
+    shrunk: IntegratedAudit | None
+    if isinstance(smallest, ExactAudit):
+        shrunk = shrink(candidate, law=smallest.problem.law, tolerance=tolerance)
+    else:
+        shrunk = shrink_sequence(candidate, num_drafts=range(1, smallest.num_drafts + 1), tolerance=tolerance)
+    return dataclasses.replace(found, counterexample=shrunk or smallest)
+
+
+def _size(audit: ExactAudit | SequenceAudit) -> tuple[float, ...]:
+    if isinstance(audit, ExactAudit):
+        return audit.problem.law.k, audit.problem.num_tokens, -audit.total_variation
+    return audit.num_drafts, audit.law.size, -audit.total_variation
+
+
+def _in_time(candidate: Kind, until: float | None, seconds: float | None = None) -> Kind:
+    """Return a candidate whose calls end when time is up; the library's own verifiers are fast."""
+    if until is None or isinstance(candidate, Verifier):
+        return candidate
+    end = until if seconds is None else min(until, time.monotonic() + seconds)
+    return limited(candidate, end)  # type: ignore[type-var]  # one of its kinds, whichever
+
+
+def _carry_out(fit: Fitting, jobs: Sequence[_Job], *, until: float | None = None, default: bool) -> BatteryAudit:
+    """Carry out audits one by one; by default the laws and lengths that a callable does not take are left out, and said so."""
+    if not jobs:
+        raise InvalidParameter("The standard instances have too few tokens for these laws. Lower the number of drafts.")
+    share = None if until is None else _SHARE * (until - time.monotonic())
+    audits: dict[str, Audit] = {}
+    begun: set[str] = set()
+    unfit: dict[str, OtmError] = {}
+    late: collections.Counter[str] = collections.Counter()
+    for job in jobs:
+        if job.group in unfit:
+            continue
+        if job.group in late:
+            late[job.group] += 1
+            continue
+        try:
+            audits[job.label] = job.run(_in_time(fit.candidate, until, share))
+            begun.add(job.group)
+        except OutOfTime:
+            late[job.group] += 1
+        except (CandidateFailure, Unsupported, TooLarge) as error:
+            if not default or job.group in begun:
+                raise
+            unfit[job.group] = error
+    if unfit and not audits and not late:
+        raise next(iter(unfit.values()))
+    left_out = [f"{group} ({str(error).splitlines()[0]})" for group, error in unfit.items()]
+    left_out += [f"{count} instance{'s' * (count > 1)} with {group} (time was up)" for group, count in late.items()]
+    return BatteryAudit(
+        name=_name(fit),
+        audits=audits,
+        reason=next((audit.reason for audit in audits.values() if audit.reason), ""),
+        left_out=tuple(left_out),
+        uncovered=tuple(group for group in late if not (default and group in _MANY)),
+    )
+
+
+def _jobs(
+    fit: Fitting,
+    laws: list[Law] | None,
+    lengths: tuple[int, ...] | None,
+    *,
+    rng: np.random.Generator,
+    tolerance: float | None,
+    alone: bool,
+    false_alarm: float,
+    missed: float,
+) -> list[_Job]:
+    """Return what a battery tests, the quick look at every law first; `alone` for code that can only be sampled."""
+    candidate = fit.candidate
+    if isinstance(candidate, LogitCandidate):
+        return _at_temperatures(laws or [IID(1), IID(2)], tolerance)
+    batched = isinstance(candidate, BatchCandidate | BlockKernel)
+    detect = instances.DETECT_ALONE if batched else instances.DETECT
+    errors = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
+    if fit.block:
+        gammas = lengths or instances.BLOCKS
+        if batched:
+            return _sampled_blocks(gammas, instances.standard_models, rng, **errors)
+        if alone:
+            return _sampled_blocks(gammas, instances.few_models, rng, **errors)
+        integrated = _sequences(lengths or (*instances.BLOCKS, instances.MANY_POSITIONS), tolerance)
+        return _sampled_blocks(gammas, instances.tail_models, rng, **errors) + integrated
+    asked = laws or _default_laws(candidate)
+    if alone or batched:
+        names = instances.FEW if alone else (*instances.INSTANCES, *instances.TAILS)
+        return _sampled([(name, law) for name in names for law in asked], rng, **errors)
+    beside = [(name, law) for name, ks in instances.SAMPLED.items() for law in asked if laws or law.k in ks]
+    return _sampled(beside, rng, **errors) + _integrated(asked, tolerance)
+
+
+def _default_laws(candidate: Kind) -> list[Law]:
+    """Return i.i.d. drafts in the standard numbers; of a verifier, the first kind of law that it supports."""
+    ks = (*instances.DRAFTS, instances.MANY_DRAFTS)
+    if not isinstance(candidate, Verifier):
+        return [IID(k) for k in ks]
+    kinds: list[type[Law]] = [IID, *LAWS]
+    supported = ([kind(k) for k in ks if candidate.supports(kind(k))] for kind in kinds)
+    return next((laws for laws in supported if laws), [IID(1)])
+
+
+def _integrated(laws: Iterable[Law], tolerance: float | None) -> list[_Job]:
+    """Return the exact audits under each law, instance by instance."""
+
+    def job(name: str, law: Law, problem: Problem) -> _Job:
+        return _Job(f"{name}, {law!r}", _drafts(law), lambda candidate: exact(candidate, problem, tolerance=tolerance))
+
+    by_law = [[job(name, law, problem) for name, problem in instances.standard_problems(law)] for law in laws]
+    return _in_turn(by_law)
+
+
+def _sampled(
+    plan: Sequence[tuple[str, Law]], rng: np.random.Generator, *, detect: float, false_alarm: float, missed: float
+) -> list[_Job]:
+    """Return the sampled audits of (instance, law), the false-alarm probability shared among them."""
+    problems = [(name, law, instances.problem_of(name, law)) for name, law in plan]
+    drawable = [(name, law, problem) for name, law, problem in problems if problem is not None]
+    errors = {"detect": detect, "false_alarm": false_alarm / max(1, len(drawable)), "missed": missed}
+
+    def job(name: str, law: Law, problem: Problem) -> _Job:
+        return _Job(f"{name}, {law!r}, samples", _drafts(law), lambda candidate: sampled(candidate, problem, rng=rng, **errors))
+
+    return [job(*entry) for entry in drawable]
+
+
+def _sequences(lengths: Iterable[int], tolerance: float | None) -> list[_Job]:
+    """Return the exact audits of blocks of each length, model by model."""
+
+    def job(name: str, gamma: int, p: LanguageModel, q: LanguageModel) -> _Job:
+        def run(candidate: Kind) -> Audit:
+            return sequence(candidate, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
+
+        return _Job(f"{name}, γ = {gamma}", f"γ = {gamma}", run)
+
+    return _in_turn([[job(name, gamma, *pair) for name, pair in instances.standard_models(gamma).items()] for gamma in lengths])
+
+
+def _sampled_blocks(
+    lengths: Iterable[int],
+    models: Callable[[int], Mapping[str, tuple[TableModel, TableModel]]],
+    rng: np.random.Generator,
+    *,
+    detect: float,
+    false_alarm: float,
+    missed: float,
+) -> list[_Job]:
+    """Return the sampled audits of blocks of each length on its models, the false-alarm probability shared among them."""
+    by_length = [[(name, gamma, *pair) for name, pair in models(gamma).items()] for gamma in lengths]
+    count = max(1, sum(map(len, by_length)))
+
+    def job(name: str, gamma: int, p: TableModel, q: TableModel) -> _Job:
+        def run(candidate: Kind) -> Audit:
+            return sampled_blocks(
+                candidate,
+                draft=p,
+                target=q,
+                num_drafts=gamma,
+                rng=rng,
+                detect=detect,
+                false_alarm=false_alarm / count,
+                missed=missed,
+            )
+
+        return _Job(f"{name}, γ = {gamma}, samples", f"γ = {gamma}", run)
+
+    return _in_turn([[job(*entry) for entry in entries] for entries in by_length])
+
+
+def _at_temperatures(laws: Iterable[Law], tolerance: float | None) -> list[_Job]:
+    """Return the exact audits of code that takes raw logits, at each temperature."""
+
+    def job(name: str, law: Law, temperature: float) -> _Job:
+        def run(candidate: Kind) -> Audit:
+            assert isinstance(candidate, LogitCandidate)
+            with np.errstate(divide="ignore"):
+                p, q = (_SHIFT + np.log(mass) for mass in instances.instance(name))
+            return exact(*candidate.on(draft=p, target=q, law=law, temperature=temperature), tolerance=tolerance)
+
+        return _Job(f"{name}, {law!r}, temperature {temperature:g}", _drafts(law), run)
+
+    return [job(name, law, heat) for name in instances.LOGITS for heat in instances.TEMPERATURES for law in laws]
+
+
+def _in_turn(groups: Iterable[Sequence[_Job]]) -> list[_Job]:
+    """Return the first of every group, then the second of every group, and so on; at the end those of many drafts."""
+    jobs = [job for entries in itertools.zip_longest(*groups) for job in entries if job is not None]
+    return sorted(jobs, key=lambda job: job.group in _MANY)
+
+
+def _drafts(law: Law) -> str:
+    return f"{law.k} draft{'s' if law.k > 1 else ''} by {type(law).__name__}"
+
+
+_MANY = {*(_drafts(law(instances.MANY_DRAFTS)) for law in LAWS), f"γ = {instances.MANY_POSITIONS}"}
+"""Laws and lengths that are tested by default if there is time, without which there is a verdict all the same."""
+
+
+def _check_laws(laws: Iterable[Law]) -> list[Law]:
     try:
         chosen = list(laws)
     except (TypeError, RuntimeError) as error:  # the latter from a tensor without data
         raise InvalidParameter(f"laws must hold draft laws; got {laws!r:.80}. Pass [otm.IID(1)], say.") from error
     if not chosen or not all(isinstance(law, Law) for law in chosen):
         raise InvalidParameter(f"laws must hold at least one draft law; got {chosen!r}. Pass [otm.IID(1)], say.")
-    problems = {f"{name}, {law!r}": problem for law in chosen for name, problem in standard_problems(law)}
-    if not problems:
-        raise InvalidParameter(f"The standard instances have too few tokens for {chosen!r}. Lower the number of drafts.")
-    return problems
+    return chosen
+
+
+def _check_lengths(num_drafts: Sequence[int]) -> tuple[int, ...]:
+    lengths = check_counts(num_drafts, name="num_drafts")
+    if not lengths:
+        raise InvalidParameter("num_drafts must hold at least one length; it is empty. Pass [1, 2], say.")
+    if (most := max(lengths)) >= MAX_SEQUENCES.bit_length():
+        raise TooLarge(
+            f"Blocks are enumerated up to {MAX_SEQUENCES:,}; two tokens and {most} drafts have 2^{most + 1}. Pass fewer."
+        )
+    return tuple(lengths)

@@ -71,7 +71,7 @@ class Execution:
     def escape(self, how: str) -> Escape:
         """Void the trace, whatever the code does with the exception, which is for the caller to raise."""
         self.escaped = self.escaped or how
-        return Escape(how)
+        return Escape(self.escaped)
 
     def axis(self) -> int:
         """Return a further axis: a uniform independent of everything so far."""

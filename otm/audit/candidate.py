@@ -6,11 +6,13 @@ The arguments are positional, because every engine has its own names for them::
 
 with `draft` the law that the drafts came from `(V,)` (`(k, V)` for different drafters), `target` `(V,)`, `drafts` `(k,)` integers
 (−1 where a law could draft no further token) and `uniforms` `(n,)`, independent and uniform on [0, 1), of which it may use any.
-Kernels that verify many rows at once with randomness of their own are a `BatchCandidate`::
+The same with `draft` `(γ, V)`, `target` `(γ+1, V)` and `drafts` `(γ,)` verifies a block, and returns 1 to γ + 1 tokens. Kernels
+that verify many rows at once with randomness of their own are a `BatchCandidate`::
 
     verify(draft, target, drafts, rng) -> tokens  or  (tokens, accepted)
 
-with `drafts` `(m, k)` and a NumPy generator, which a kernel may use to seed its own.
+with `drafts` `(m, k)` and a NumPy generator, which a kernel may use to seed its own; those of blocks are a `BlockKernel`, and code
+that takes raw logits is a `LogitCandidate`. Of a plain function `otm.audit.kinds` finds out which of these it is.
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.drafts import Law
 from otm.errors import InvalidParameter, OtmError
+from otm.logits import from_logits
 from otm.pmf import check_count, check_instance
+from otm.problem import Problem
 from otm.verifiers.base import Verifier
 
 
@@ -87,6 +92,75 @@ class BatchCandidate:
         object.__setattr__(self, "name", _name_of(self.verify, self.name))
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockKernel:
+    """A kernel under audit that verifies a batch of drafted blocks with randomness of its own, as engines' kernels do.
+
+    Args:
+        verify: the callable, `verify(draft, target, drafts, rng)` with `draft` `(m, γ, V)`, `target` `(m, γ+1, V)`, `drafts`
+            `(m, γ)` and a NumPy generator; it returns tokens `(m, γ+1)`, −1 after the end of a row's output.
+        name: what to call it in reports; the function's own name if empty.
+
+    Raises:
+        InvalidParameter: if `verify` cannot be called.
+
+    >>> BlockKernel(lambda draft, target, drafts, rng: drafts, name="trusting").name
+    'trusting'
+    """
+
+    verify: Callable[[Any, Any, Any, np.random.Generator], Any]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _name_of(self.verify, self.name))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LogitCandidate:
+    """A verifier under audit that takes raw logits and does temperature, top-k and top-p by itself.
+
+    What it should do with them is `otm.from_logits`: temperature, then top-k, then top-p.
+
+    Args:
+        verify: the callable, `verify(draft_logits, target_logits, drafts, uniforms, temperature)`.
+        name: what to call it in reports; the function's own name if empty.
+        num_uniforms: as of `Candidate`.
+        top_k, top_p: what it applies; None for nothing.
+
+    Raises:
+        InvalidParameter: if `verify` cannot be called.
+
+    >>> LogitCandidate(lambda draft, target, drafts, uniforms, temperature: int(drafts[0]), name="trusting").name
+    'trusting'
+    """
+
+    verify: Callable[[Any, Any, Any, Any, float], Any]
+    name: str = ""
+    num_uniforms: Callable[[int, int], int] = one_per_draft_and_one
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _name_of(self.verify, self.name))
+
+    def on(self, *, draft: object, target: object, law: Law, temperature: float) -> tuple[Candidate, Problem]:
+        """Return the candidate on these raw logits, and the problem that it should solve on them: what `otm.audit.exact` takes.
+
+        Args:
+            draft, target: logits `(V,)`.
+            law: how the drafts are drawn, from the draft's processed law.
+            temperature: T ≥ 0.
+        """
+        logits = np.asarray(draft, dtype=np.float64), np.asarray(target, dtype=np.float64)
+        p, q = (from_logits(row, temperature=temperature, top_k=self.top_k, top_p=self.top_p) for row in logits)
+
+        def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
+            return self.verify(logits[0].copy(), logits[1].copy(), drafts, uniforms, temperature)
+
+        name = f"{self.name} at temperature {temperature:g}"
+        return Candidate(verify, name=name, num_uniforms=self.num_uniforms), Problem(draft=p, target=q, law=law)
+
+
 def _name_of(verify: object, name: str) -> str:
     if not callable(verify) or isinstance(verify, type):
         raise InvalidParameter(
@@ -104,10 +178,10 @@ def as_candidate(thing: object) -> Candidate:
     """
     if isinstance(thing, Candidate):
         return thing
-    if isinstance(thing, BatchCandidate | Verifier) or not callable(thing):
+    if isinstance(thing, BatchCandidate | BlockKernel | LogitCandidate | Verifier) or not callable(thing):
         raise InvalidParameter(
             f"This audit needs a function verify(draft, target, drafts, uniforms); got {thing!r}. Batched kernels go to "
-            "otm.audit.sampled, otm's own verifiers to otm.audit.exact."
+            "otm.audit.sampled, otm's own verifiers to otm.audit.exact, and anything to otm.audit.battery."
         )
     return Candidate(thing)
 

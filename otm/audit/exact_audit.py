@@ -17,7 +17,8 @@ import scipy
 from numpy.typing import NDArray
 
 from otm.audit.candidate import NO_TOKEN, Candidate, as_candidate, outcome_of, read_token
-from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance
+from otm.audit.coverage import Coverage, covering
+from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance, concluded
 from otm.audit.markdown import number, numbers, table
 from otm.divergences import divergence_term
 from otm.drafts.base import enumerate_drafts
@@ -35,7 +36,7 @@ class ExactAudit(IntegratedAudit):
     """What a verifier does on one problem, exactly; `str` gives the report in Markdown.
 
     Attributes:
-        name, tolerance, error, method, cells: as of `IntegratedAudit`.
+        name, tolerance, error, unproved, method, cells: as of `IntegratedAudit`.
         problem: what it was run on.
         coupling: the joint law of (drafts, output).
         rule: acceptance by the rule, Pr(it said that it accepted); None if it does not say.
@@ -77,6 +78,16 @@ class ExactAudit(IntegratedAudit):
     def gap(self) -> float:
         """The optimum minus the acceptance by membership; negative only where the output law is not the target."""
         return self.optimum - self.membership
+
+    @property
+    def coverage(self) -> Coverage:
+        """One problem, one token."""
+        return covering(self.problem, by=self.means, untested=(*self.hidden, "later tokens of a block"))
+
+    def row(self) -> tuple[str, str, str]:
+        """Return the figures that a battery shows."""
+        remark = f"acceptance {number(self.membership)}, optimum {number(self.optimum)}"
+        return number(self.total_variation), number(self.kl), remark
 
     def figures(self) -> str:
         """Return the report without its heading."""
@@ -145,7 +156,7 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
         described=f"draft={single.draft.tolist()}, target={single.target.tolist()}",
     )
     allowed = allowed_by(answers, tolerance, allowed)
-    return _from_answers(answers, drafts, single, name=function.name, tolerance=allowed)
+    return concluded(answers, lambda known: _from_answers(known, drafts, single, name=function.name, tolerance=allowed))
 
 
 def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = None) -> ExactAudit:
@@ -185,7 +196,9 @@ def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = N
         answers, found=[(rows[drafts], answer, mass) for _, (drafts, answer), mass in answers.found]
     )
     drawn = np.asarray(list(rows), dtype=np.int64)
-    return _from_answers(by_drafts, drawn, single, name=f"the steps of {verifier!r}", tolerance=allowed)
+    return concluded(
+        by_drafts, lambda known: _from_answers(known, drawn, single, name=f"the steps of {verifier!r}", tolerance=allowed)
+    )
 
 
 def _token_of(candidate: Candidate, problem: Problem, drafts: NDArray[np.int64]) -> Callable[[NDArray[Any]], Any]:
@@ -216,8 +229,10 @@ def _from_answers(answers: Answers, drafts: NDArray[np.int64], problem: Problem,
         optimum=optimal_acceptance(problem),
         tolerance=tolerance,
         error=answers.error,
+        unproved=answers.unproved,
         method=answers.method,
         cells=answers.cells,
+        reason=answers.reason,
     )
 
 

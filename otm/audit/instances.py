@@ -1,13 +1,17 @@
-"""Standard instances, on which the mistakes show that pass unseen elsewhere.
+"""What is tested unless one asks for something else: standard instances, on which the mistakes show that pass unseen elsewhere.
 
 For one token: zeros of the target under the draft and the reverse, ties, equal and disjoint laws, point masses, a truncated (top-p)
 target, masses below the clamps found in code (1e-8), vocabulary rows that neither model uses, and pairs on which the second draft
 is accepted with a probability strictly between 0 and 1, without which a uniform reused for it does not show. A vocabulary of one
-token and k > V come with them. For blocks: toy models whose laws are the same everywhere, or not, and zeros.
+token and k > V come with them, and nearly certain laws, where shortcuts hide. Long tails show what a user would see of a fault that
+four tokens make small. For blocks: toy models whose laws are the same everywhere, or not, zeros, near certainty and a tail.
+
+The batteries (`otm.audit.batteries`) integrate an instance where the drafts are few enough to enumerate, and sample beside that.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 
 from otm.drafts import Law
 from otm.errors import InvalidParameter
+from otm.examples import zipf
 from otm.problem import Problem
 from otm.sequence.models import TableModel
 
@@ -37,17 +42,98 @@ INSTANCES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "tiny masses": ((0.6, 0.4 - 1e-9, 1e-9), (0.3, 0.7 - 4e-9, 4e-9)),
     "unused rows": ((0.5, 0.5, 0.0, 0.0), (0.25, 0.75, 0.0, 0.0)),
     "vocabulary of one": ((1.0,), (1.0,)),
+    "nearly certain target": ((0.6, 0.3, 0.1), (0.9995, 0.0004, 0.0001)),
+    "nearly certain draft": ((0.9995, 0.0004, 0.0001), (0.6, 0.3, 0.1)),
+    "both nearly certain": ((0.9995, 0.0003, 0.0002), (0.9995, 0.0001, 0.0004)),
+    "nearly certain of another token": ((0.9995, 0.0005), (0.0005, 0.9995)),
 }
 """Pairs (draft, target) by name."""
 
+TAILS: dict[str, int] = {"long tail of 48": 48, "long tail of 2,000": 2_000}
+"""Vocabularies of long-tailed pairs (`long_tailed`)."""
+
+DRAFTS = (1, 2, 3)
+"""Numbers of drafts that are tested on every instance."""
+
+MANY_DRAFTS = 8
+"""And one that is large."""
+
+BLOCKS = (1, 2, 3)
+"""Numbers γ of drafted positions of a block."""
+
+MANY_POSITIONS = 6
+"""And one that is large, on two tokens."""
+
+TAILED_BLOCKS = {1: 100, 2: 30, 3: 12}
+"""Vocabularies of long-tailed models for blocks, by γ; sampled."""
+
+MOST_CONTEXTS = 5_000
+"""Contexts up to which a long-tailed model is made."""
+
+TEMPERATURES = (1.0, 0.6, 0.0)
+"""Temperatures for code that takes raw logits."""
+
+LOGITS = ("three tokens", "later drafts matter", "zeros", "nearly certain target")
+"""Instances whose logarithms are raw logits, at temperature 1."""
+
+MOST_SEQUENCES = 512
+"""Draft sequences up to which an instance is integrated."""
+
+SAMPLED = {"later drafts matter": (*DRAFTS, MANY_DRAFTS), "long tail of 2,000": (1, 3, MANY_DRAFTS)}
+"""What is sampled beside integration, with how many drafts."""
+
+FEW = ("later drafts matter", "zeros", "truncated draft", "nearly certain draft", "long tail of 2,000")
+"""What is sampled of code that can neither be integrated nor run in batches."""
+
+FEW_MODELS = ("after the token before", "zeros", "nearly certain")
+"""The same for blocks."""
+
+DETECT = 0.1
+"""Total variation that samples beside integration are planned to find."""
+
+DETECT_ALONE = 0.04
+"""Total variation that samples of code that cannot be integrated are planned to find."""
+
+SECONDS, SHRINKING = 18.0, 8.0
+"""Time for the audits of a battery, and for a minimal counterexample."""
+
+
+NextLaw = Callable[[tuple[int, ...]], Any]
+"""The next token's law after a context."""
+
+
+@functools.cache
+def instance(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return a pair (draft, target) by name: of `INSTANCES`, or of `TAILS`.
+
+    >>> instance("two tokens"), len(instance("long tail of 48")[0])
+    (((0.75, 0.25), (0.5, 0.5)), 48)
+    """
+    return INSTANCES[name] if name in INSTANCES else long_tailed(TAILS[name])
+
+
+def long_tailed(num_tokens: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return (Zipf, its mean with Zipf in another order): a draft and a target as of language models, the same on every call."""
+    draft = zipf(num_tokens)
+    target = 0.5 * draft + 0.5 * np.random.default_rng(num_tokens).permutation(draft)
+    return tuple(draft.tolist()), tuple((target / target.sum()).tolist())
+
 
 def standard_problems(law: Law) -> Iterator[tuple[str, Problem]]:
-    """Yield the standard instances that the law can draft from, with their names."""
-    for name, (draft, target) in INSTANCES.items():
-        try:
-            yield name, Problem(draft=one_per_drafter(draft, law), target=target, law=law)
-        except InvalidParameter:  # more drafts than tokens
-            continue
+    """Yield the instances that the law can draft from and that are small enough to integrate, with their names."""
+    for name in (*INSTANCES, *TAILS):
+        problem = problem_of(name, law)
+        if problem is not None and problem.num_tokens**law.k <= MOST_SEQUENCES:
+            yield name, problem
+
+
+def problem_of(name: str, law: Law) -> Problem | None:
+    """Return an instance under a law, or None if the law cannot draft from it."""
+    draft, target = instance(name)
+    try:
+        return Problem(draft=one_per_drafter(draft, law), target=target, law=law)
+    except InvalidParameter:  # more drafts than tokens
+        return None
 
 
 def one_per_drafter(draft: Sequence[float] | NDArray[Any], law: Law) -> NDArray[Any]:
@@ -57,21 +143,43 @@ def one_per_drafter(draft: Sequence[float] | NDArray[Any], law: Law) -> NDArray[
 
 
 def standard_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
-    """Return the standard toy pairs (draft, target), complete for blocks of γ drafts, by name."""
+    """Return the standard toy pairs (draft, target), complete for blocks of γ drafts and small enough to integrate, by name."""
     swap = ([2 / 3, 1 / 3], [1 / 3, 2 / 3])
     rows = ([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5]], [[0.2, 0.3, 0.5], [0.4, 0.2, 0.4], [0.3, 0.6, 0.1]])
+    certain = (
+        [[0.9995, 0.0004, 0.0001], [0.6, 0.3, 0.1], [0.2, 0.4, 0.4]],
+        [[0.6, 0.3, 0.1], [0.9995, 0.0001, 0.0004], [1.0, 0.0, 0.0]],
+    )
     zeros = ([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [1.0, 0.0, 0.0]], [[0.0, 0.25, 0.75], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
 
-    def pair(p: Callable[[tuple[int, ...]], Any], q: Callable[[tuple[int, ...]], Any], num_tokens: int) -> Any:
-        return table_model(p, num_tokens, gamma), table_model(q, num_tokens, gamma)
-
-    return {
-        "same at every position": pair(lambda c: swap[0], lambda c: swap[1], 2),
-        "equal models": pair(lambda c: rows[0][_last(c)], lambda c: rows[0][_last(c)], 3),
-        "after the token before": pair(lambda c: rows[0][_last(c)], lambda c: rows[1][_last(c)], 3),
-        "by position": pair(lambda c: rows[0][len(c) % 3], lambda c: rows[1][len(c) % 3], 3),
-        "zeros": pair(lambda c: zeros[0][_last(c)], lambda c: zeros[1][_last(c)], 3),
+    pairs: dict[str, tuple[NextLaw, NextLaw, int]] = {
+        "same at every position": (lambda c: swap[0], lambda c: swap[1], 2),
+        "equal models": (lambda c: rows[0][_last(c)], lambda c: rows[0][_last(c)], 3),
+        "after the token before": (lambda c: rows[0][_last(c)], lambda c: rows[1][_last(c)], 3),
+        "by position": (lambda c: rows[0][len(c) % 3], lambda c: rows[1][len(c) % 3], 3),
+        "zeros": (lambda c: zeros[0][_last(c)], lambda c: zeros[1][_last(c)], 3),
+        "nearly certain": (lambda c: certain[0][_last(c)], lambda c: certain[1][_last(c)], 3),
     }
+    return {
+        name: (table_model(p, num_tokens, gamma), table_model(q, num_tokens, gamma))
+        for name, (p, q, num_tokens) in pairs.items()
+        if num_tokens == 2 or num_tokens**gamma <= MOST_SEQUENCES
+    }
+
+
+def few_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
+    """Return the standard pairs on which blocks are sampled one by one."""
+    return {name: models for name, models in standard_models(gamma).items() if name in FEW_MODELS}
+
+
+def tail_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
+    """Return long-tailed toy pairs for blocks of γ drafts, too large to integrate; none for lengths without one."""
+    num_tokens = TAILED_BLOCKS.get(gamma, TAILED_BLOCKS[max(TAILED_BLOCKS)])
+    if num_tokens**gamma > MOST_CONTEXTS:
+        return {}
+    p, q = (np.asarray(law) for law in long_tailed(num_tokens))
+    draft = table_model(lambda c: np.roll(p, len(c)), num_tokens, gamma)
+    return {f"long tail of {num_tokens}": (draft, table_model(lambda c: np.roll(q, _last(c)), num_tokens, gamma))}
 
 
 def _last(context: tuple[int, ...]) -> int:

@@ -1,8 +1,10 @@
 """What the audits by integration share: every answer of a candidate with its probability, and a verdict up to rounding.
 
 Two ways to the law of a function of uniforms, better first. Code that only compares its uniforms is run on tracing numbers
-(*traced*, `otm.audit.tracing`): the result is exact, or comes with a bound on the volume left undecided. Anything else that takes
-its uniforms as floats is probed as a black box (*probed*, `otm.audit.probing`): exact under the assumption stated there.
+(*traced*, `otm.audit.tracing`), and what it draws itself divides it by outcomes (*branched*): the result is exact, or comes with a
+bound on the volume left undecided. Where that escapes, code that takes its uniforms as floats is probed as a black box (*probed*,
+`otm.audit.probing`): exact under the assumption stated there, and what is unproved without it is bounded by samples. A black box is
+called "not lossless" beyond that bound only.
 """
 
 from __future__ import annotations
@@ -12,26 +14,39 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from otm.audit.boxes import Escape
 from otm.audit.candidate import CandidateFailure, Failed
-from otm.audit.probing import probe
+from otm.audit.probing import GRID, Check, probe, require_function
 from otm.audit.tracing import CHECKS, MOST_SECONDS, MOST_SLANTED, MOST_WORK, Function, Integral, explore, surprising
 from otm.audit.verdicts import Audit, Verdict
 from otm.pmf import check_count, check_real
 
-Method = Literal["kernel", "traced", "probed"]
+Method = Literal["kernel", "traced", "branched", "probed"]
+
+CONTRADICTED = "executions on real randomness contradict the law found (a fixed seed, hidden state, randomness from elsewhere)"
+"""Why a law that was found is void after all."""
+
+BRANCHING = "branching on draws"
+"""The means of an audit of code that draws by itself."""
 
 _LEAST_SLANTED = 32
 _LEAST_WORK = 2_000
 _LEAST_CHECKS = 4
+_MEANS: dict[Method, str] = {
+    "kernel": "summing the kernel",
+    "traced": "exact integration",
+    "branched": BRANCHING,
+    "probed": "probing",
+}
 _HOW = {
     "kernel": "the verifier's own kernel, summed over every {drafts}",
     "traced": "run on tracing numbers over every {drafts}: exact integration over the uniforms, {cells} boxes",
+    "branched": "run on tracing numbers over every {drafts}, divided by the outcomes of what it draws itself: exact, {cells} parts",
     "probed": "probed as a black box over every {drafts}: exact if no cell of the uniforms is narrower than 1/64 along an"
-    " axis, {cells} cells",
+    " axis; without that assumption at most {unproved:.2g} is unproved, {cells} cells",
 }
 
 
@@ -43,12 +58,15 @@ class IntegratedAudit(Audit):
         name: of the candidate.
         tolerance: the largest total variation that rounding explains.
         error: bound on the error of `total_variation` and of the acceptances beyond rounding; 0 where the trace is complete.
+        unproved: bound on the probability of what a black box may do otherwise than probing found, exceeded with a probability of
+            at most 1e-9; 0 where it was no black box.
         method: how the law of the output was found.
         cells: how many boxes of uniforms were told apart, over all drafts.
     """
 
     tolerance: float
     error: float
+    unproved: float = 0.0
     method: Method
     cells: int
 
@@ -57,25 +75,42 @@ class IntegratedAudit(Audit):
         return f"{type(self).__name__}({self.name!r}, {self.verdict}, {figures})"
 
     @property
+    def severity(self) -> float:
+        """The total variation."""
+        return self.total_variation
+
+    @property
+    def means(self) -> tuple[tuple[str, int], ...]:
+        """How the law was found, as a coverage counts it."""
+        return ((_MEANS[self.method], 1),)
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Where a fault may hide from the method."""
+        state = () if self.method == "kernel" else ("state kept between calls",)
+        return state if self.method != "probed" else (*state, f"cells of the uniforms narrower than 1/{GRID}")
+
+    @property
     @abc.abstractmethod
     def total_variation(self) -> float:
         """How far the law of the output is from the target's."""
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the output has the target's law, as far as rounding and `error` let it be said."""
-        if self.total_variation - self.error > self.tolerance:
+        """Whether the output has the target's law, as far as rounding, `error` and `unproved` let it be said."""
+        if self.total_variation - max(self.error, self.unproved) > self.tolerance:
             return "not lossless"
         return "lossless" if self.total_variation + self.error <= self.tolerance else "undecided"
 
     def allowance(self) -> str:
         """Return what is said beside the total variation."""
         error = f", known to ± {self.error:.2g}" if self.error else ""
-        return f"(rounding explains {self.tolerance:.1g}{error})"
+        unproved = f", unproved at most {self.unproved:.2g}" if self.unproved else ""
+        return f"(rounding explains {self.tolerance:.1g}{error}{unproved})"
 
     def how(self, drafts: str) -> str:
         """Return how the law was found, over every one of `drafts`."""
-        return _HOW[self.method].format(drafts=drafts, cells=self.cells)
+        return _HOW[self.method].format(drafts=drafts, cells=self.cells, unproved=self.unproved)
 
 
 Integrated = TypeVar("Integrated", bound=IntegratedAudit)
@@ -87,15 +122,36 @@ class Answers:
 
     Attributes:
         found: (number of the draft, answer, probability).
-        method, error, cells: as of `IntegratedAudit`.
-        rounding: how much coarser than float64 the numbers were that random numbers met, float32 at most.
+        method, error, unproved, cells: as of `IntegratedAudit`.
+        check: of a black box, to look at more points.
+        reason: why it is one; empty if it is not.
+        rounding: how much coarser than float64 the numbers were that random numbers met, float32 at most; 1 of a black box.
     """
 
     found: list[tuple[int, Any, float]]
     method: Method
     error: float
+    unproved: float
     cells: int
-    rounding: float = 1.0
+    check: Check | None
+    reason: str
+    rounding: float
+
+
+def concluded(answers: Answers, conclude: Callable[[Answers], Integrated]) -> Integrated:
+    """Return the audit of these answers; a black box is asked at more points while a finding is below what is unproved."""
+    audit, check = conclude(answers), answers.check
+    while check is not None and not check.finished and audit.verdict == "undecided":
+        error, unproved = _bounds(check)
+        answers = dataclasses.replace(answers, error=error, unproved=unproved)
+        audit = conclude(answers)
+    return audit
+
+
+def _bounds(check: Check) -> tuple[float, float]:
+    """Take one more look and return (error, unproved): where a prediction failed, what is unproved is known to be there."""
+    unproved = check.look()
+    return unproved if check.missed else 0.0, unproved
 
 
 def answers_of(
@@ -113,8 +169,18 @@ def answers_of(
 
     Raises:
         CandidateFailure: with the likeliest failure, if failures are likelier than the tolerance.
+        OwnRandomness: if it draws what cannot be followed; with the reason.
     """
-    laws, method = _laws_of(functions, num_uniforms)
+    check, reason = None, ""
+    try:
+        laws = _traced(functions, num_uniforms)
+    except Escape as escape:
+        reason = str(escape)
+    if reason:
+        require_function(functions, weights, num_uniforms, reason)
+        predictions = [probe(function, num_uniforms) for function in functions]
+        check = Check(functions, predictions, weights, num_uniforms)
+        laws = [prediction.law() for prediction in predictions]
     found: list[tuple[int, Any, float]] = []
     failures: dict[str, list[float]] = {}
     for draft, (law, weight) in enumerate(zip(laws, weights, strict=True)):
@@ -126,28 +192,39 @@ def answers_of(
     if math.fsum(itertools.chain.from_iterable(failures.values())) > tolerance:
         message, parts = max(failures.items(), key=lambda item: math.fsum(item[1]))
         raise CandidateFailure(f"{message} It does so with probability {math.fsum(parts):.6g} on {described}.")
-    error = math.fsum(weight * law.error for law, weight in zip(laws, weights, strict=True))
-    rounding = max(law.coarsest for law in laws) * 2.0**53
-    return Answers(found=found, method=method, error=error, cells=sum(law.cells for law in laws), rounding=rounding)
+    open_volume = math.fsum(weight * law.error for law, weight in zip(laws, weights, strict=True))
+    error, unproved = (open_volume, 0.0) if check is None else _bounds(check)
+    method: Method = "probed" if check else "branched" if any(law.drew for law in laws) else "traced"
+    return Answers(
+        found=found,
+        method=method,
+        error=error,
+        unproved=unproved,
+        cells=sum(law.cells for law in laws),
+        check=check,
+        reason=reason,
+        rounding=max(law.coarsest for law in laws) * 2.0**53,
+    )
 
 
-def _laws_of(functions: Sequence[Function], num_uniforms: int) -> tuple[list[Integral], Method]:
-    """Return the law of each function: traced if all traces are complete, else probed."""
+def _traced(functions: Sequence[Function], num_uniforms: int) -> list[Integral]:
+    """Return the law of each function by tracing it, within a time for all.
+
+    Raises:
+        Escape: if a trace is void; the message says why.
+    """
     slanted = max(_LEAST_SLANTED, MOST_SLANTED // len(functions))
     work = max(_LEAST_WORK, MOST_WORK // len(functions))
     checks = max(_LEAST_CHECKS, CHECKS // len(functions))
-    traced: list[Integral] = []
     until = time.monotonic() + MOST_SECONDS
-    for function in functions:
+    traced: list[Integral] = []
+    for number, function in enumerate(functions):
         left = max(0.0, until - time.monotonic())
-        try:
-            law = explore(function, num_uniforms, most_slanted=slanted, most_work=work, most_seconds=left, checks=checks)
-        except Escape:
-            return [probe(function, num_uniforms) for function in functions], "probed"
-        traced.append(law)
+        bounds: dict[str, Any] = {"most_slanted": slanted, "most_work": work, "most_seconds": left, "checks": checks}
+        traced.append(explore(function, num_uniforms, **bounds, seed=number))
     if surprising(traced):
-        return [probe(function, num_uniforms) for function in functions], "probed"
-    return traced, "traced"
+        raise Escape(CONTRADICTED)
+    return traced
 
 
 def check_tolerance(tolerance: float | None, num_tokens: int, k: int) -> float:

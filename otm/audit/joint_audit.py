@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from otm.audit.boxes import Escape
 from otm.audit.candidate import CandidateFailure, Failed, outcome_of
+from otm.audit.coverage import SAMPLES, Coverage
 from otm.audit.draws.interception import preserved
 from otm.audit.evidence import log_evidence, samples_needed
-from otm.audit.integration import rounding_tolerance
+from otm.audit.integration import BRANCHING, CONTRADICTED, rounding_tolerance
 from otm.audit.markdown import number, table
 from otm.audit.sampled_audit import SampledAudit, outputs
 from otm.audit.tracing import explore, surprising
@@ -49,26 +50,26 @@ class JointAudit(Audit):
     Attributes:
         name: of the code.
         instance: what it was run on, in words.
-        covered, not_covered: what the verdict is about, and what it is not.
+        covered, not_covered: what the verdict is about, beside numbers of tokens, and what it is not.
+        length: how many tokens of each row are compared jointly.
         law: π over the rows' tokens, `(V,)` for each token of each row; None where it was sampled.
         target_law: the target's.
         tolerance: the largest total variation that rounding explains.
         error: bound on the error of the total variation beyond rounding.
         runs: how many executions were told apart.
         samples: the sampled audit, numbered in base V; None where the law is exact.
-        reason: why it was sampled; empty where it was not.
     """
 
     instance: str
     covered: tuple[str, ...]
     not_covered: tuple[str, ...]
+    length: int
     law: NDArray[np.float64] | None
     target_law: NDArray[np.float64]
     tolerance: float
     error: float
     runs: int
     samples: SampledAudit | None
-    reason: str
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.verdict}, {'exact' if self.samples is None else 'sampled'})"
@@ -81,6 +82,25 @@ class JointAudit(Audit):
             return self.samples.total_variation.low
         missing = max(0.0, 1.0 - float(self.law.sum()) - self.error)
         return float(0.5 * (np.abs(self.law - self.target_law).sum() + missing))
+
+    @property
+    def severity(self) -> float:
+        """The total variation, of samples the lower end of its interval."""
+        return self.total_variation
+
+    @property
+    def coverage(self) -> Coverage:
+        """What was run, how far its tokens were compared, and by what."""
+        sampled = {} if self.samples is None else {"samples": self.samples.planned, "detect": self.samples.asked}
+        return Coverage(
+            instances=(self.instance,),
+            subjects=self.covered,
+            tokens=(self.length,),
+            vocabulary=(self.target_law.shape[0],),
+            by=((SAMPLES if sampled else BRANCHING, 1),),
+            untested=(f"more than {self.length:,} tokens of a text", *self.not_covered),
+            **sampled,  # type: ignore[arg-type]
+        )
 
     @property
     def kl(self) -> float | None:
@@ -104,9 +124,16 @@ class JointAudit(Audit):
         index = int(np.abs(self.law - self.target_law).argmax())
         return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
 
+    def row(self) -> tuple[str, str, str]:
+        """Return the figures that a battery shows."""
+        if self.law is None or self.kl is None:
+            assert self.samples is not None
+            return self.samples.row()
+        return number(self.total_variation), number(self.kl), f"worst {self.worst}"
+
     def figures(self) -> str:
-        """Return the report without its heading."""
-        rows = [("covered", "; ".join(self.covered)), ("not covered", "; ".join(self.not_covered)), ("instance", self.instance)]
+        """Return the report without its head."""
+        rows = [("instance", self.instance)]
         if self.law is not None:
             worst = self.worst
             assert worst is not None
@@ -117,7 +144,6 @@ class JointAudit(Audit):
                 ("how", f"branching on every draw: {self.runs} executions"),
             ]
             return table(("", ""), rows)
-        rows.append(("how", f"sampled, since the draws have no branches: {self.reason}"))
         return f"{table(('', ''), rows)}\n\n{self.samples.figures() if self.samples else ''}"
 
 
@@ -163,7 +189,7 @@ def joint(
     try:
         found = explore(value)
         if surprising([found]):
-            reason = "executions on real randomness contradict them (a fixed seed, hidden state, randomness from elsewhere)"
+            reason = CONTRADICTED
     except Escape as error:
         reason = str(error)
     allowed = rounding_tolerance(num_tokens * size, length) if unit is None else unit
@@ -172,6 +198,7 @@ def joint(
         "instance": instance,
         "covered": covered,
         "not_covered": not_covered,
+        "length": length,
         "target_law": target_law,
     }
     if found is not None and not reason:
@@ -185,7 +212,7 @@ def joint(
             if isinstance(rows, tuple):
                 places = tuple(itertools.chain.from_iterable((*row, *[slice(None)] * (length - len(row))) for row in rows))
                 law[places] += mass * _product([_completions(q, row, length) for q, row in zip(laws, rows, strict=True)])
-        audit = JointAudit(**common, law=law, tolerance=allowed, error=found.error, runs=found.cells, samples=None, reason="")
+        audit = JointAudit(**common, law=law, tolerance=allowed, error=found.error, runs=found.cells, samples=None)
         if audit.verdict != "undecided":
             return audit
         reason = f"the law is known to ± {found.error:.2g} only"
@@ -248,7 +275,7 @@ def _sampled(
             if len(seen) >= planned or evidence >= math.log(2.0 / errors.false_alarm):
                 break
             until *= 2
-    return outputs(np.asarray(seen), target=mass / mass.sum(), name=name, false_alarm=errors.false_alarm, missed=errors.missed)
+    return outputs(np.asarray(seen), target=mass / mass.sum(), name=name, **dataclasses.asdict(errors))
 
 
 def _completed(law: Next, row: Row, length: int, rng: np.random.Generator) -> Row:

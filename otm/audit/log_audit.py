@@ -12,6 +12,13 @@ token: block verification accepts later tokens more often than their own optimum
 first. For each sorting w_c is the number of outputs in cell c so far over the number expected, shrunk to 1. The bet
 Σ_c w_c 1{Y ∈ c} / Σ_c w_c Q(c) has mean 1 under the null, products of bets are a martingale, and so is their average over sortings:
 it ever reaches 1/δ with probability at most δ (Ville), for any contexts, in any order, at any length of log.
+
+*Its power.* Beside these bets, which learn and promise nothing, stand fixed ones: for every set A of the cells of a sorting, and
+stakes λ, Π exp(λ (1{Y ∈ A} − Q(A)) − λ²/8), whose mean is at most 1 (Hoeffding). Averaged over all sets they have a closed form in
+the surpluses of the cells, and they promise to find a *drift* ε, the mean over the records of Pr(Y ∈ A) − Q(A) for the best A,
+from `records_needed` records on. Of each context there is one output, so that nothing else can be promised: deviations that point
+another way in every context, without regard to q/p, rank or the draft's favourite, look like chance. And contexts must be many: a
+fault in a share f of them is absent from m distinct ones with probability (1 − f)^m.
 """
 
 from __future__ import annotations
@@ -24,6 +31,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.audit.coverage import Coverage
 from otm.audit.evidence import ConfidenceInterval, deviation, log_mean
 from otm.audit.markdown import table
 from otm.audit.records import LogRecord, read_log
@@ -38,6 +46,13 @@ _RATIO_EDGES = np.log([0.1, 0.5, 0.9, 1.0 - 1e-9, 1.0 + 1e-9, 1.1, 2.0, 10.0])
 _RANK_EDGES = (1, 2, 4, 10, 100)
 _SHRINKAGE = 10.0
 _STAKES = tuple(2.0**-j for j in range(1, 9))
+_FIXED_STAKES = 4.0 * 2.0 ** -np.arange(13.0)
+_LEAST_DRIFT, _LEAST_MISSED = 1e-3, 1e-100
+_SIZES = (len(_RATIO_EDGES) + 3, len(_RANK_EDGES) + 2, 2)
+"""Numbers of cells by q/p, by rank, by favourite."""
+
+_MOST_PARTS = 2 * len(_SIZES) + 1
+"""Most e-values that are averaged: learning and fixed bets on each sorting, and the excess over the optimum."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -52,7 +67,11 @@ class LogAudit(Audit):
         variation_above: 95 % lower confidence bound on the mean over contexts of the total variation to the target.
         membership: 95 % interval of the mean over records of Pr(the output is among its drafts); None without drafts.
         optimum: mean of the contexts' optimal acceptances, where `law` was given.
+        contexts: how many distinct laws of the target it holds, counted up to `contexts_needed`.
+        drift: the drift that this many records find with probability at least 1 − `missed`; above 1 they find none for sure.
+        detect: the drift that was asked for.
         false_alarm: probability at most of an alarm for a lossless server.
+        missed: probability at most of no alarm at `drift` or more.
     """
 
     records: int
@@ -61,15 +80,56 @@ class LogAudit(Audit):
     variation_above: float
     membership: ConfidenceInterval | None
     optimum: float | None
+    contexts: int
+    drift: float
+    detect: float
     false_alarm: float
+    missed: float
 
     def __repr__(self) -> str:
         return f"LogAudit({self.name!r}, {self.verdict}, records={self.records}, log_e_value={self.log_e_value:.4g})"
 
     @property
     def verdict(self) -> Verdict:
-        """An alarm is false with probability at most `false_alarm`."""
-        return "no difference found" if self.alarm_at is None else "not lossless"
+        """An alarm is false with probability at most `false_alarm`; without one there must be enough to see `detect`."""
+        if self.alarm_at is not None:
+            return "not lossless"
+        enough = self.drift <= self.detect and self.contexts >= self.contexts_needed
+        return "no difference found" if enough else "no verdict"
+
+    @property
+    def records_needed(self) -> int:
+        """How many records find `detect`."""
+        return records_needed(detect=self.detect, false_alarm=self.false_alarm, missed=self.missed)
+
+    @property
+    def contexts_needed(self) -> int:
+        """How many distinct contexts hold a fault that touches a share `detect` of them, but for probability `missed`."""
+        return _contexts_needed(self.detect, self.missed)
+
+    @property
+    def coverage(self) -> Coverage:
+        """The log, and what a log cannot show."""
+        least = (
+            f"fewer than {self.contexts_needed:,}" if self.contexts < self.contexts_needed else f"at least {self.contexts:,}"
+        )
+        return Coverage(
+            instances=(self.name,),
+            by=((f"a log of {self.records:,} records, {least} distinct contexts", 1),),
+            untested=(
+                "contexts that are not in it",
+                "deviations without a common direction in q/p, rank or the draft's favourite",
+            ),
+        )
+
+    @property
+    def severity(self) -> float:
+        """The lower bound on the mean total variation."""
+        return self.variation_above
+
+    def row(self) -> tuple[str, str, str]:
+        """Return the figures that a battery shows."""
+        return f"≥ {self.variation_above:.4g}", "", f"{self.records:,} records"
 
     def figures(self) -> str:
         """Return the report without its heading."""
@@ -78,7 +138,7 @@ class LogAudit(Audit):
         rows = [
             ("records", f"{self.records:,}"),
             ("evidence", f"at most e^{self.log_e_value:.4g}; the alarm at e^{level:.4g} was {alarm}"),
-            ("errors", f"false alarm ≤ {self.false_alarm:g}, at any length of log"),
+            ("errors", f"false alarm ≤ {self.false_alarm:g}, at any length of log; {self._power()}"),
             ("total variation", f"at least {self.variation_above:.4g} in the mean over contexts (95 %)"),
         ]
         if self.membership is not None:
@@ -86,9 +146,77 @@ class LogAudit(Audit):
             rows.append(("acceptance", f"by membership {self.membership} (95 %){optimum}"))
         return table(("", ""), rows)
 
+    def _power(self) -> str:
+        """Say which drift is found, and what the one asked for needs."""
+        found = (
+            f"a drift ≥ {self.drift:.3g} is missed with ≤ {self.missed:g}" if self.drift <= 1.0 else "any drift may be missed"
+        )
+        if self.drift <= self.detect and self.contexts >= self.contexts_needed:
+            return found
+        needed = f"{self.records_needed:,} records of {self.contexts_needed:,} contexts"
+        return f"{found}; a total variation of {self.detect:g} needs {needed}"
+
+
+def records_needed(*, detect: float = 0.02, false_alarm: float = 1e-9, missed: float = 1e-3) -> int:
+    """Return how many records of a log find a drift, a total variation between the cells of one sorting.
+
+    n = min over stakes λ of the least n with n (λε − λ²/8) − λ√(n log(1/β)/2) ≥ log(1/δ) + log(all fixed bets): the fixed bet on
+    the best cells then reaches 1/δ, its outputs falling short of their mean with probability at most β (Azuma).
+
+    Args:
+        detect: ε in [.001, 1], the mean over the records of Pr(Y ∈ A) − Q(A), for the best set A of cells.
+        false_alarm: δ in (0, 1], of an alarm for a lossless server.
+        missed: β in (0, 1], of no alarm at ε.
+
+    Returns:
+        n.
+
+    Raises:
+        InvalidParameter: if a probability is out of its range.
+
+    Cost: O(1). Reference: docs/theory.md, "Audits".
+
+    >>> records_needed(), records_needed(detect=0.1)
+    (88503, 3515)
+    """
+    drift, missing = _check_power(detect, missed)
+    stakes = _FIXED_STAKES[8.0 * drift > _FIXED_STAKES]  # larger ones lose in the mean
+    gain, luck = stakes * drift - stakes**2 / 8, stakes * deviation(missing)
+    hurdle = _hurdle(check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True))
+    return math.ceil(float(((luck + np.sqrt(luck**2 + 4 * gain * hurdle)) / (2 * gain)).min()) ** 2)
+
+
+def _check_power(detect: float, missed: float) -> tuple[float, float]:
+    return (
+        check_real(detect, name="detect", low=_LEAST_DRIFT, high=1.0),
+        check_real(missed, name="missed", low=_LEAST_MISSED, high=1.0),
+    )
+
+
+def _contexts_needed(detect: float, missed: float) -> int:
+    """Return m with (1 − ε)^m ≤ e^{−εm} ≤ β."""
+    return math.ceil(math.log(1.0 / missed) / detect)
+
+
+def _hurdle(false_alarm: float) -> float:
+    """Return the logarithm that one fixed bet must reach for an alarm."""
+    return math.log(_MOST_PARTS * len(_FIXED_STAKES) / false_alarm) + max(_SIZES) * math.log(2.0)
+
+
+def _drift_found(records: int, false_alarm: float, missed: float) -> float:
+    """Return the drift that this many records find: `records_needed`, the other way round."""
+    over_stakes = _FIXED_STAKES / 8 + _hurdle(false_alarm) / (_FIXED_STAKES * records)
+    return deviation(missed) / math.sqrt(records) + float(over_stakes.min())
+
 
 def log(
-    records: str | Path | Iterable[LogRecord], *, name: str = "", law: Law | None = None, false_alarm: float = 1e-9
+    records: str | Path | Iterable[LogRecord],
+    *,
+    name: str = "",
+    law: Law | None = None,
+    detect: float = 0.02,
+    false_alarm: float = 1e-9,
+    missed: float = 1e-3,
 ) -> LogAudit:
     r"""Test whether the outputs in a log have the laws that their records give.
 
@@ -97,14 +225,16 @@ def log(
             line in constant memory, or the records themselves.
         name: what to call the log in the report; the file's name, or "log", if empty.
         law: how the drafts were drawn, if it is known: acceptance beyond the optimum is evidence too.
+        detect: drift ε that must not go unnoticed; a log too short to show it, or of too few contexts, gets no verdict.
         false_alarm: probability at most of an alarm for a lossless server.
+        missed: probability β at most of not noticing a drift of `detect` or more.
 
     Returns:
         LogAudit.
 
     Raises:
         InvalidRecord: on the first line that is no record (NaN, wrong sizes, probabilities that do not add up, a line too long).
-        InvalidParameter: if the file is none, there is no record, or false_alarm is out of range.
+        InvalidParameter: if the file is none, there is no record, or a probability is out of range.
 
     Cost: O(V log V) per record. Reference: docs/theory.md, "Audits"; Ville 1939; Azuma 1967.
 
@@ -117,15 +247,17 @@ def log(
     """
     check_instance(name, str, name="name")
     if isinstance(records, str | Path):
-        return log(read_log(records), name=name or Path(records).name, law=law, false_alarm=false_alarm)
+        asked = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
+        return log(read_log(records), name=name or Path(records).name, law=law, **asked)
     level = check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
+    smallest, missing = _check_power(detect, missed)
     if law is not None and not isinstance(law, Law):
         raise InvalidParameter(
             f"law must be a draft law such as otm.IID(4), or None; got {law!r}. Choose one of otm.drafts.LAWS."
         )
     if law is not None and not law.one_drafter:
         raise InvalidParameter(f"A record holds one draft distribution; {law!r} has one for each draft. Leave law out.")
-    state = _State(law)
+    state = _State(law, most_contexts=_contexts_needed(smallest, missing))
     best, alarm_at = 0.0, None
     try:
         along = iter(records)
@@ -135,8 +267,9 @@ def log(
         ) from error
     for record in along:
         state.add(check_instance(record, LogRecord, name="A record of a log"))
-        best = max(best, state.log_e_value)
-        if alarm_at is None and state.log_e_value >= math.log(1.0 / level):
+        reached = state.log_e_value
+        best = max(best, reached)
+        if alarm_at is None and reached >= math.log(1.0 / level):
             alarm_at = state.records
     if not state.records:
         raise InvalidParameter("A log must hold at least one record; this one is empty. Check the path.")
@@ -150,7 +283,11 @@ def log(
         variation_above=max(0.0, state.surplus / state.records - deviation(0.05) / math.sqrt(state.records)),
         membership=ConfidenceInterval(max(0.0, mean - slack), min(1.0, mean + slack)) if state.drafted else None,
         optimum=state.optima / state.judged if state.judged else None,
+        contexts=len(state.contexts),
+        drift=_drift_found(state.records, level, missing),
+        detect=smallest,
         false_alarm=level,
+        missed=missing,
     )
 
 
@@ -174,16 +311,21 @@ class _Sorting:
         self.expected += sizes
         return surplus
 
+    def log_fixed(self, records: int) -> float:
+        """Return the fixed bets' e-value, the mean over sets A and stakes λ of exp(λ Σ_{c ∈ A} surplus_c − nλ²/8)."""
+        surplus = self.seen - self.expected
+        over_sets = np.logaddexp(0.0, np.multiply.outer(_FIXED_STAKES, surplus)).sum(axis=-1) - len(surplus) * math.log(2.0)
+        return log_mean(*(over_sets - records * _FIXED_STAKES**2 / 8).tolist())
+
 
 class _State:
     """The martingale along a log."""
 
-    def __init__(self, law: Law | None) -> None:
-        def sorting(count: int) -> _Sorting:
-            return _Sorting(np.zeros(count), np.zeros(count))
-
+    def __init__(self, law: Law | None, *, most_contexts: int) -> None:
         self.law = law
-        self.sortings = [sorting(len(_RATIO_EDGES) + 3), sorting(len(_RANK_EDGES) + 2), sorting(2)]
+        self.most_contexts = most_contexts
+        self.contexts: set[int] = set()
+        self.sortings = [_Sorting(np.zeros(count), np.zeros(count)) for count in _SIZES]
         self.log_excess = np.zeros(len(_STAKES))
         self.impossible = False
         self.records = self.members = self.judged = 0
@@ -195,6 +337,7 @@ class _State:
         if self.impossible:
             return math.inf
         wealths = [sorting.log_wealth for sorting in self.sortings]
+        wealths += [sorting.log_fixed(self.records) for sorting in self.sortings]
         if self.law is not None:
             wealths += [log_mean(*self.log_excess.tolist())]
         return log_mean(*wealths)
@@ -203,6 +346,8 @@ class _State:
         """Bet on one output."""
         hit, mass = record.cell, record.target
         self.records += 1
+        if len(self.contexts) < self.most_contexts:  # a digest of the laws: a name can be new where nothing else is
+            self.contexts.add(hash((record.tokens.tobytes(), mass.tobytes())))
         if mass[hit] == 0.0:
             self.impossible = True
             return

@@ -74,7 +74,7 @@ def read_log(path: str | Path) -> Iterator[LogRecord]:
 
     Raises:
         InvalidParameter: unless `path` is a regular file (devices and pipes are not read).
-        InvalidRecord: on the first line that is no record.
+        InvalidRecord: on the first line that is no record, naming file and line.
 
     Cost: one `parse_record` per line.
 
@@ -92,10 +92,16 @@ def read_log(path: str | Path) -> Iterator[LogRecord]:
         regular = False
     if not regular:
         raise InvalidParameter(f"The log must be a regular file; {str(path)!r:.200} is none. Check the path.")
-    with file.open("rb") as stream:
-        for number, line in enumerate(_lines(stream), start=1):
-            if line.strip():
-                yield parse_record(line, number)
+    try:
+        with file.open("rb") as stream:
+            # What the kernel offers as files of size 0 may have no end.
+            for number, line in enumerate(_lines(stream) if file.stat().st_size else (), start=1):
+                if line.strip():
+                    yield parse_record(line, number)
+    except InvalidRecord as error:
+        raise InvalidRecord(f"{file.name:.80}: {error}") from error
+    except OSError as error:
+        raise InvalidParameter(f"The log must be readable; {str(path)!r:.200}: {error.strerror}. Check the file.") from error
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -150,7 +156,7 @@ def _refuse(name: str) -> float:
 def _record(data: dict[str, Any]) -> LogRecord:
     unknown = set(data) - {"context", "drafts", "draft", "target", "output", "accepted"}
     if unknown or "target" not in data or "output" not in data:
-        raise InvalidRecord(f"keys are context, drafts, draft, target, output and accepted; got {sorted(data)}")
+        raise InvalidRecord(f"keys are context, drafts, draft, target, output and accepted; got {sorted(data)!r:.300}")
     output: Any = data["output"]
     drafts: Any = data.get("drafts") or []
     if not _is_token(output) or not isinstance(drafts, list) or not all(_is_token(x) for x in drafts):
@@ -184,6 +190,8 @@ def _law(value: object, name: str) -> tuple[NDArray[np.int64], NDArray[np.float6
             # A tail taken for 0 would make an alarm of every token that is not listed.
             raise InvalidRecord(f"{name} in part has the keys tokens, probabilities and tail, which is 0 where all are listed")
         tokens, value, tail = part["tokens"], part["probabilities"], part["tail"]
+        if tokens is None:  # a plain list stands for all tokens, an entry without them for nothing
+            raise InvalidRecord(f"{name} must have one token for each probability")
     if not isinstance(value, list) or not value or not all(_is_real(x) for x in [*value, tail]):
         raise InvalidRecord(f"{name} must hold probabilities")
     tokens = list(range(len(value))) if tokens is None else tokens

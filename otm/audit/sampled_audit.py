@@ -20,6 +20,7 @@ from otm.audit.candidate import (
     read_batch,
     read_token,
 )
+from otm.audit.coverage import SAMPLES, Coverage, covering
 from otm.audit.evidence import (
     ConfidenceInterval,
     detectable,
@@ -64,6 +65,7 @@ class SampledAudit(Audit):
         name: of the candidate.
         samples: how many outputs were drawn.
         planned: how many would have been drawn had nothing been found before.
+        tested: what was tested, but for how.
         cells: number of cells the outputs were counted in.
         distance: T = ½ Σ |N/n − q| over the cells.
         threshold: what T exceeds with probability at most half of `false_alarm` for a lossless verifier.
@@ -73,11 +75,13 @@ class SampledAudit(Audit):
         rule: 95 % interval of Pr(the rule accepted); None without flags.
         optimum: α* of the problem; None without drafts.
         detect: total variation from which on every law is found with probability at least 1 − `missed`.
+        asked: the total variation that was not to be missed; if `detect` is larger, finding nothing is no verdict.
         false_alarm, missed: the error probabilities.
     """
 
     samples: int
     planned: int
+    tested: Coverage
     cells: int
     distance: float
     threshold: float
@@ -87,6 +91,7 @@ class SampledAudit(Audit):
     rule: ConfidenceInterval | None
     optimum: float | None
     detect: float
+    asked: float
     false_alarm: float
     missed: float
 
@@ -102,8 +107,38 @@ class SampledAudit(Audit):
 
     @property
     def verdict(self) -> Verdict:
-        """An alarm is false with probability at most `false_alarm`."""
-        return "not lossless" if self.found_by else "no difference found"
+        """An alarm is false with probability at most `false_alarm`; without one there must be enough samples to see `asked`."""
+        if self.found_by:
+            return "not lossless"
+        return "no difference found" if self.detect <= self.asked else "no verdict"
+
+    @property
+    def samples_needed(self) -> int:
+        """How many samples find `asked`, at these cells: what T needs grows with 1/ε²."""
+        return math.ceil(self.planned * (self.detect / self.asked) ** 2)
+
+    @property
+    def coverage(self) -> Coverage:
+        """What was tested, by how many samples, and what so many do not show."""
+        pooled = self.cells < max(self.tested.vocabulary)
+        hidden = ("differences between tokens of similar q/p where sampled",) if pooled else ()
+        return dataclasses.replace(
+            self.tested,
+            by=((SAMPLES, 1),),
+            samples=self.planned,
+            detect=self.asked,
+            untested=(*self.tested.untested, *hidden),
+        )
+
+    @property
+    def severity(self) -> float:
+        """The lower end of the interval."""
+        return self.total_variation.low
+
+    def row(self) -> tuple[str, str, str]:
+        """Return the figures that a battery shows."""
+        power = f"found in {self.samples:,} samples" if self.found_by else f"≥ {self.detect:.3g} missed with ≤ {self.missed:g}"
+        return str(self.total_variation), "", power
 
     def figures(self) -> str:
         """Return the report without its heading."""
@@ -114,6 +149,8 @@ class SampledAudit(Audit):
             "": f"{evidence} and {distance} are within what chance explains",
         }[self.found_by]
         missed = f"a total variation ≥ {self.detect:.3g} is missed with ≤ {self.missed:g}"
+        if self.detect > self.asked:
+            missed += f"; {self.asked:g} needs {self.samples_needed:,} samples"
         rows = [
             ("samples", f"{self.samples:,} of {self.planned:,} planned, in {self.cells} cells"),
             ("found", found),
@@ -123,6 +160,8 @@ class SampledAudit(Audit):
         if self.membership is not None and self.optimum is not None:
             rule = "" if self.rule is None else f"; by the rule {self.rule}"
             rows.append(("acceptance", f"by membership {self.membership}{rule} (95 %); the optimum is {number(self.optimum)}"))
+        elif self.rule is not None:
+            rows.append(("acceptance", f"of whole blocks {self.rule} (95 %)"))
         return table(("", ""), rows)
 
 
@@ -193,7 +232,16 @@ def sampled(
         until *= 2
     # Which look was the last is chosen by the data: each interval is wrong with probability .05/looks at any one of them.
     return _conclude(
-        name, tally, mass, planned=planned, evidence=evidence, optimum=optimum, errors=errors, uncertainty=0.05 / looks
+        name,
+        tally,
+        mass,
+        tested=covering(single, by=(), untested=("later tokens of a block",)),
+        planned=planned,
+        evidence=evidence,
+        optimum=optimum,
+        asked=smallest,
+        errors=errors,
+        uncertainty=0.05 / looks,
     )
 
 
@@ -203,6 +251,7 @@ def outputs(
     target: object,
     draft: object = None,
     name: str = "outputs",
+    detect: float = 0.02,
     false_alarm: float = 1e-9,
     missed: float = 1e-3,
 ) -> SampledAudit:
@@ -213,8 +262,9 @@ def outputs(
         target: q `(V,)`.
         draft: p `(V,)`, if known: beyond 256 tokens those of similar q/p share a cell (of similar index without it).
         name: what to call them in the report.
+        detect: total variation ε that must not go unnoticed; too few outputs to see it get no verdict.
         false_alarm: probability at most of an alarm if they have the target's law.
-        missed: what `detect`, the total variation that is surely found at this n, refers to.
+        missed: probability at most of not noticing a law at `detect` or more.
 
     Returns:
         SampledAudit without acceptances.
@@ -225,8 +275,8 @@ def outputs(
     Cost: O(n + V).
 
     >>> audit = outputs(np.arange(10_000) % 2, target=[0.5, 0.5])
-    >>> audit.verdict, round(audit.detect, 3)
-    ('no difference found', 0.056)
+    >>> audit.verdict, round(audit.detect, 3), audit.samples_needed
+    ('no verdict', 0.056, 79265)
     """
     mass = np.asarray(as_pmf(target, name="target"), dtype=np.float64)
     check_instance(name, str, name="name")
@@ -237,6 +287,7 @@ def outputs(
             "Pass the sampled tokens of one context."
         )
     errors = _check_errors(false_alarm, missed)
+    smallest = check_real(detect, name="detect", low=_LEAST_DETECT, high=1.0)
     beside = mass if draft is None else np.asarray(as_pmf(draft, name="draft"), dtype=np.float64)
     if mass.ndim != 1 or beside.shape != mass.shape:
         raise InvalidParameter(
@@ -249,9 +300,11 @@ def outputs(
         name,
         tally,
         pooled,
+        tested=Coverage(instances=(name,), vocabulary=(len(mass),), untested=("other contexts",)),
         planned=tally.samples,
         evidence=float(log_evidence(tally.counts, pooled)),
         optimum=None,
+        asked=smallest,
         errors=errors,
         uncertainty=0.05,
     )
@@ -288,9 +341,11 @@ def _conclude(
     tally: _Tally,
     mass: NDArray[Any],
     *,
+    tested: Coverage,
     planned: int,
     evidence: float,
     optimum: float | None,
+    asked: float,
     errors: tuple[float, float],
     uncertainty: float,
 ) -> SampledAudit:
@@ -303,6 +358,7 @@ def _conclude(
         name=name,
         samples=n,
         planned=planned,
+        tested=tested,
         cells=len(mass),
         distance=distance(tally.counts, mass),
         threshold=distance_threshold(mass, n, false_alarm=errors[0] / 2),
@@ -312,6 +368,7 @@ def _conclude(
         rule=interval(tally.accepted) if tally.flagged and optimum is not None else None,
         optimum=optimum,
         detect=detectable(mass, planned, false_alarm=errors[0] / 2, missed=errors[1]),
+        asked=asked,
         false_alarm=errors[0],
         missed=errors[1],
     )

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.candidate import Candidate, as_candidate, outcome_of, read_block
-from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance
+from otm.audit.coverage import Coverage
+from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance, concluded
 from otm.audit.markdown import MOST_ENTRIES, number, numbers, table
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
@@ -36,7 +37,7 @@ class SequenceAudit(IntegratedAudit):
     """What a block verifier does on one pair of models, exactly; `str` gives the report in Markdown.
 
     Attributes:
-        name, tolerance, error, method, cells: as of `IntegratedAudit`.
+        name, tolerance, error, unproved, method, cells: as of `IntegratedAudit`.
         context: what the block continues.
         draft_tables, target_tables: the laws used, by what follows the context.
         law: π over γ + 1 tokens, the output followed by samples of the target, `(V,)*(γ+1)`.
@@ -83,7 +84,7 @@ class SequenceAudit(IntegratedAudit):
     def first_position(self) -> int | None:
         """The first position, from 1, at which the law of the tokens so far is not the target's; None if there is none."""
         for position, variation in enumerate(self.prefix_variations, start=1):
-            if variation - self.error > self.tolerance:
+            if variation - max(self.error, self.unproved) > self.tolerance:
                 return position
         return None
 
@@ -92,6 +93,25 @@ class SequenceAudit(IntegratedAudit):
         """The block whose probability is furthest from the target's."""
         index = int(np.abs(self.law - self.target_law).argmax())
         return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
+
+    @property
+    def coverage(self) -> Coverage:
+        """One pair of models, the joint law of γ + 1 tokens."""
+        laws = np.stack([*self.draft_tables.values(), *self.target_tables.values()])
+        return Coverage(
+            instances=("the models given",),
+            drafts=(self.num_drafts,),
+            tokens=(self.num_drafts + 1,),
+            vocabulary=(laws.shape[-1],),
+            least=float(laws[laws > 0].min()),
+            by=self.means,
+            untested=(*self.hidden, "several drafts a position"),
+        )
+
+    def row(self) -> tuple[str, str, str]:
+        """Return the figures that a battery shows."""
+        where = "" if self.first_position is None else f"from position {self.first_position}, "
+        return number(self.total_variation), number(self.kl), f"{where}{number(self.tokens_per_call)} tokens per call"
 
     def figures(self) -> str:
         """Return the report without its heading."""
@@ -165,8 +185,8 @@ def sequence(
     check_model(draft, name="draft")
     check_model(target, name="target")
     start = check_context(context)
-    target_tables = _tables(target, start, gamma, "target")
-    draft_tables = _tables(draft, start, gamma - 1, "draft")
+    target_tables = tables_of(target, start, gamma, "target")
+    draft_tables = tables_of(draft, start, gamma - 1, "draft")
     num_tokens = len(target_tables[()])
     if len(draft_tables[()]) != num_tokens:
         raise ShapeMismatch(
@@ -185,23 +205,30 @@ def sequence(
     )
     allowed = allowed_by(answers, tolerance, allowed)
     counted = all(count is not None for _, (_, count), _ in answers.found)
-    return SequenceAudit(
-        name=function.name,
-        context=start,
-        draft_tables=draft_tables,
-        target_tables=target_tables,
-        law=_completed(answers, target_tables, gamma + 1),
-        target_law=_completions(target_tables, (), gamma + 1),
-        tokens_per_call=math.fsum(mass * len(output) for _, (output, _), mass in answers.found),
-        accepted=math.fsum(mass * count for _, (_, count), mass in answers.found) if counted else None,
-        tolerance=allowed,
-        error=answers.error,
-        method=answers.method,
-        cells=answers.cells,
-    )
+    law = _completed(answers, target_tables, gamma + 1)
+
+    def conclude(known: Answers) -> SequenceAudit:
+        return SequenceAudit(
+            name=function.name,
+            context=start,
+            draft_tables=draft_tables,
+            target_tables=target_tables,
+            law=law,
+            target_law=completions(target_tables, (), gamma + 1),
+            tokens_per_call=math.fsum(mass * len(output) for _, (output, _), mass in known.found),
+            accepted=math.fsum(mass * count for _, (_, count), mass in known.found) if counted else None,
+            tolerance=allowed,
+            error=known.error,
+            unproved=known.unproved,
+            method=known.method,
+            cells=known.cells,
+            reason=known.reason,
+        )
+
+    return concluded(answers, conclude)
 
 
-def _tables(model: LanguageModel, start: tuple[int, ...], depth: int, name: str) -> Tables:
+def tables_of(model: LanguageModel, start: tuple[int, ...], depth: int, name: str) -> Tables:
     """Return the next-token distribution after every continuation of the context of at most `depth` tokens."""
     found: dict[tuple[int, ...], NDArray[np.float64]] = {(): next_distribution(model, start, name=name)}
     num_tokens = len(found[()])
@@ -227,16 +254,16 @@ def _completed(answers: Answers, tables: Tables, length: int) -> NDArray[np.floa
         outputs[output] = outputs.get(output, 0.0) + mass
     law = np.zeros((len(tables[()]),) * length)
     for output, mass in outputs.items():
-        law[output] += mass * _completions(tables, output, length)
+        law[output] += mass * completions(tables, output, length)
     return law
 
 
-def _completions(tables: Tables, output: tuple[int, ...], length: int) -> NDArray[np.float64]:
+def completions(tables: Tables, output: tuple[int, ...], length: int) -> NDArray[np.float64]:
     """Return the law of samples of the target after `output`, up to `length` tokens in all."""
     if len(output) == length:
         return np.ones(())
     mass = tables[output]
-    return np.stack([mass[x] * _completions(tables, (*output, x), length) for x in range(len(mass))])
+    return np.stack([mass[x] * completions(tables, (*output, x), length) for x in range(len(mass))])
 
 
 def _block_of(

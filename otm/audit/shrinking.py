@@ -25,6 +25,7 @@ from otm.audit.candidate import CandidateFailure
 from otm.audit.exact_audit import ExactAudit, exact
 from otm.audit.instances import one_per_drafter, standard_problems, table_model
 from otm.audit.integration import Integrated
+from otm.audit.limits import OutOfTime
 from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.drafts import IID, Law
 from otm.errors import InvalidDistribution, InvalidParameter
@@ -91,6 +92,8 @@ def _first_failing(audits: Iterable[Callable[[], Integrated]]) -> Integrated | N
             audit = carry_out()
         except CandidateFailure:
             continue
+        except OutOfTime:
+            return None
         if audit.verdict == "not lossless":
             return audit
     return None

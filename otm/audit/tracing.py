@@ -102,6 +102,7 @@ def explore(
     most_work: int = MOST_WORK,
     most_seconds: float = MOST_SECONDS,
     checks: int = CHECKS,
+    seed: int = 0,
 ) -> Integral:
     """Return the law of `function(uniforms)` by running it on boxes of uniforms, and on every outcome of what it draws.
 
@@ -112,6 +113,7 @@ def explore(
         most_work: budget of boxes in all, those counted that a run sets aside for later.
         most_seconds: after which what is left stays undecided.
         checks: number of executions on real randomness.
+        seed: of that randomness; another for each function whose surprises are to be independent.
 
     Returns:
         Integral.
@@ -123,7 +125,7 @@ def explore(
     Cost: two runs per box and some more. Accuracy: each boundary is exact to the last bit of the float that the code compares,
     2^-53 per box; races to some 1e-15.
     """
-    answers = _plainly(function, num_uniforms, checks)  # the first execution also loads what it needs
+    answers = _plainly(function, num_uniforms, checks, seed)  # the first execution also loads what it needs
     until = time.monotonic() + most_seconds
     tie = itertools.count()
     waiting: list[tuple[float, int, tuple[Decision, ...]]] = [(-1.0, next(tie), ())]
@@ -188,11 +190,11 @@ class Failure:
     """In place of an answer: the code raised."""
 
 
-def _plainly(function: Function, num_uniforms: int, checks: int) -> collections.Counter[Hashable]:
+def _plainly(function: Function, num_uniforms: int, checks: int, seed: int) -> collections.Counter[Hashable]:
     """Run the code on real randomness, and count its answers."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     answers: collections.Counter[Hashable] = collections.Counter()
-    with preserved(seed=0), np.errstate(all="ignore"):
+    with preserved(seed=seed), np.errstate(all="ignore"):
         for _ in range(checks):
             try:
                 answers[function(rng.random(num_uniforms))] += 1

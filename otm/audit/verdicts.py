@@ -1,13 +1,19 @@
-"""What every audit has: a name, a verdict, and a report in Markdown; and batteries, many audits under one verdict."""
+"""What every audit has: a name, a verdict, what the verdict covers, and a report in Markdown."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Literal
 
-Verdict = Literal["not lossless", "undecided", "no difference found", "lossless"]
-"""Worst first. Audits by integration say "lossless", or "undecided" within their error; those of samples "no difference found"."""
+from otm.audit.coverage import Coverage
+
+Verdict = Literal["not lossless", "undecided", "no verdict", "no difference found", "lossless"]
+"""Worst first. Audits by integration say "lossless", or "undecided" within their error; those of samples "no difference found", or
+"no verdict" where there are too few of them to find what was asked for."""
+
+PASSED = frozenset[Verdict]({"lossless", "no difference found"})
+"""Verdicts that let a candidate pass."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -16,47 +22,39 @@ class Audit(abc.ABC):
 
     Attributes:
         name: of the candidate.
+        reason: what stood in the way of an exact law, "a random number was converted to a plain float" say; empty if nothing did.
     """
 
     name: str
+    reason: str = ""
 
     @property
     @abc.abstractmethod
     def verdict(self) -> Verdict:
         """Whether the output has the target's law."""
 
+    @property
+    @abc.abstractmethod
+    def coverage(self) -> Coverage:
+        """What the verdict covers."""
+
+    @property
+    @abc.abstractmethod
+    def severity(self) -> float:
+        """The total variation to the target: as found, or the lower end of its 95 % interval."""
+
+    @abc.abstractmethod
+    def row(self) -> tuple[str, str, str]:
+        """Return total variation, KL(q‖π) and a remark, as a battery's table shows them."""
+
     @abc.abstractmethod
     def figures(self) -> str:
-        """Return the report without its heading."""
+        """Return the report without its head."""
+
+    def head(self) -> str:
+        """Return the verdict, and below it what it covers, and why it is not exact where that was tried."""
+        reason = f"\nNot exact, since {self.reason.rstrip('.')}." if self.reason else ""
+        return f"## `{self.name}`: {self.verdict}\n{self.coverage}{reason}"
 
     def __str__(self) -> str:
-        return f"## `{self.name}`: {self.verdict}\n\n{self.figures()}"
-
-
-Single = TypeVar("Single", bound=Audit)
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Battery(Audit, Generic[Single]):
-    """Audits of one candidate on several instances.
-
-    Attributes:
-        audits: one for each instance, by label.
-    """
-
-    audits: dict[str, Single]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self.verdict}, {len(self.audits)} instances)"
-
-    @property
-    def failed(self) -> dict[str, Single]:
-        """The audits whose output does not have the target's law."""
-        return {label: audit for label, audit in self.audits.items() if audit.verdict == "not lossless"}
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst verdict of any audit."""
-        found = {audit.verdict for audit in self.audits.values()}
-        verdict: Verdict = next(verdict for verdict in get_args(Verdict) if verdict in found)
-        return verdict
+        return f"{self.head()}\n\n{self.figures()}"

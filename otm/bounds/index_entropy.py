@@ -18,12 +18,14 @@ from __future__ import annotations
 import math
 
 from otm._arrays import Array, namespace
+from otm.bounds.outward import UNIT_ROUNDOFF, sum_units
 from otm.divergences import kl_divergence
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.problem import Problem, require_law
 
 _LOG_4E = math.log2(4 * math.e)
+_ROUNDED_UP = 1.0 + 2.0**-49
 
 
 def index_entropy_lower(problem: Problem) -> Array:
@@ -41,7 +43,8 @@ def index_entropy_lower(problem: Problem) -> Array:
     Raises:
         Unsupported: for any other law; without replacement the inequality is false.
 
-    Cost: O(V). Reference: ERSD [Kobus & Gündüz 2025], (6), from Li 2024; docs/theory.md, "Bounds", with the counterexample.
+    Cost: O(V). Accuracy: rounded down, by 1e-14 of D and 18νu (D + √D).
+    Reference: ERSD [Kobus & Gündüz 2025], (6), from Li 2024; docs/theory.md, "Bounds", with the counterexample.
 
     >>> round(index_entropy_lower(otm.Problem(draft=[0.99, 0.01], target=[0.5, 0.5], law=otm.IID(1))), 3)
     2.329
@@ -52,7 +55,7 @@ def index_entropy_lower(problem: Problem) -> Array:
         message="H ≥ D(q‖p) is about an index into a list whose every entry has the draft's law; the problem has {law!r}, and "
         "without replacement the inequality is false. Use law=otm.IID({law.k}).",
     )
-    return _bits(problem)
+    return _moved(_bits(problem), problem, -1.0)
 
 
 def index_entropy_upper(problem: Problem) -> Array:
@@ -70,9 +73,10 @@ def index_entropy_upper(problem: Problem) -> Array:
     Raises:
         Unsupported: for any other law.
 
-    Cost: O(V). Reference: Li & El Gamal 2018, Theorem 1 and its proof; ERSD [Kobus & Gündüz 2025], (8).
+    Cost: O(V). Accuracy: rounded up, by 1e-14 of D and 18νu (D + √D).
+    Reference: Li & El Gamal 2018, Theorem 1 and its proof; ERSD [Kobus & Gündüz 2025], (8).
 
-    >>> index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1)))
+    >>> round(index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 9)
     4.0
     """
     require_law(
@@ -82,8 +86,8 @@ def index_entropy_upper(problem: Problem) -> Array:
         message="The bound is about the Poisson functional representation, otm.IID(k), and races, otm.WithoutReplacement(k); the "
         "problem has {law!r}. Choose one of the two.",
     )
-    divergence = _bits(problem)
-    return divergence + _log2(divergence + 1.0) + 4.0
+    divergence = _moved(_bits(problem), problem, 1.0)
+    return (divergence + _log2(divergence + 1.0) + 4.0) * _ROUNDED_UP
 
 
 def greedy_index_entropy_upper(problem: Problem) -> Array:
@@ -101,7 +105,8 @@ def greedy_index_entropy_upper(problem: Problem) -> Array:
     Raises:
         Unsupported: for any other law.
 
-    Cost: O(V). Reference: Harsha et al. 2010; ERSD [Kobus & Gündüz 2025], (7); the constant: docs/theory.md, "Bounds".
+    Cost: O(V). Accuracy: rounded up, by 1e-14 of D and 18νu (D + √D).
+    Reference: Harsha et al. 2010; ERSD [Kobus & Gündüz 2025], (7); the constant: docs/theory.md, "Bounds".
 
     >>> round(greedy_index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 4)
     5.2262
@@ -109,12 +114,23 @@ def greedy_index_entropy_upper(problem: Problem) -> Array:
     require_law(
         problem, IID, message="Greedy rejection reads an i.i.d. list; the problem has {law!r}. Use law=otm.IID({law.k})."
     )
-    divergence = _bits(problem)
-    return divergence + _log2(divergence + _LOG_4E) + _LOG_4E
+    divergence = _moved(_bits(problem), problem, 1.0)
+    return (divergence + _log2(divergence + _LOG_4E) + _LOG_4E) * _ROUNDED_UP
 
 
 def _bits(problem: Problem) -> Array:
     return kl_divergence(draft=problem.draft, target=problem.target) / math.log(2)
+
+
+def _moved(bits: Array, problem: Problem, sign: float) -> Array:
+    """Return a divergence moved by 1e-14 of itself and by what the gate's rounding can do, 2νu (Σ q|log(q/p)| + 2 TV), to its side.
+
+    Σ q|log(q/p)| ≤ D + 2 TV, since Σ q log(p/q) over q < p is at most Σ (p − q), and TV ≤ √(D/2).
+    """
+    gate = 4.0 * sum_units(problem.num_tokens) * UNIT_ROUNDOFF
+    few = min(bits, 1.0) if isinstance(bits, float) else namespace(bits).clip(bits, 0.0, 1.0)  # beyond 1, √D ≤ D
+    moved = bits * (1.0 + sign * (1e-14 + 4.4 * gate)) + sign * gate * (3.4 * few**0.5 + 6.0 * gate)
+    return max(moved, 0.0) if isinstance(moved, float) else namespace(moved).clip(moved, 0.0, None)
 
 
 def _log2(values: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, quiet, total
+from otm.bounds.outward import down
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.problem import Problem, require_law
@@ -25,9 +26,10 @@ def list_matching_lower(problem: Problem) -> Array:
     Raises:
         Unsupported: for other laws.
 
-    Cost: O(V). Reference: Rowan, Phan & Khisti 2025 (2506.05632), list matching lemma.
+    Cost: O(V). Accuracy: rounded down, by (3ν + 16) u of the value (`otm.bounds.outward`).
+    Reference: Rowan, Phan & Khisti 2025 (2506.05632), list matching lemma.
 
-    >>> list_matching_lower(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(3)))
+    >>> round(list_matching_lower(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(3))), 12)
     0.75
     """
     law = require_law(
@@ -46,4 +48,5 @@ def _list_matching(draft: Array, target: Array, k: int) -> Array:
     p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
     with quiet():
         # p/(k p + q) first: the product p q of masses near 1e-300 underflows.
-        return total(xp.where(p > 0, k * q * (p / (k * p + q)), xp.zeros_like(p)))
+        matched = total(xp.where(p > 0, k * q * (p / (k * p + q)), xp.zeros_like(p)))
+    return down(matched, p.shape[-1], units=16, weight=k)

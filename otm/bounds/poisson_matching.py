@@ -13,7 +13,8 @@ is `otm.bounds.list_matching_lower`, by Bernoulli's inequality (1 + p/q)^k ≥ 1
 
 from __future__ import annotations
 
-from otm._arrays import Array, as_scalar_or_array, by_rows, namespace, quiet, total
+from otm._arrays import BLOCK, Array, as_scalar_or_array, by_rows, namespace, quiet, total
+from otm.bounds.outward import down
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
@@ -39,7 +40,8 @@ def poisson_matching_lower(problem: Problem) -> Array:
     Raises:
         Unsupported: for other laws.
 
-    Cost: O(V). Reference: ERSD [Kobus & Gündüz 2025], Lemma 3.1; Li & Anantharam 2021, Lemma 1; k > 1: docs/theory.md, "Races".
+    Cost: O(V). Accuracy: rounded down, by (3ν + 16) u of the value (`otm.bounds.outward`).
+    Reference: ERSD [Kobus & Gündüz 2025], Lemma 3.1; Li & Anantharam 2021, Lemma 1; k > 1: docs/theory.md, "Races".
 
     >>> p, q = [0.5, 0.2, 0.15, 0.1, 0.05], [0.1, 0.3, 0.05, 0.25, 0.3]
     >>> round(poisson_matching_lower(otm.Problem(draft=p, target=q, law=otm.IID(1))), 6)
@@ -64,7 +66,7 @@ def poisson_representation_lower(problem: Problem) -> Array:
     Raises:
         Unsupported: for other laws.
 
-    Cost: O(V log V). Accuracy: about 1e-14 at V = 128,256.
+    Cost: O(V log V). Accuracy: rounded down, by 4 (256 + V/256) + 3ν + 32 units of roundoff, 4e-13 at V = 128,256.
     Reference: Li & El Gamal 2018 (Poisson functional representation); the value and the bound: docs/theory.md, "Races".
 
     >>> p, q = [0.5, 0.2, 0.15, 0.1, 0.05], [0.1, 0.3, 0.05, 0.25, 0.3]
@@ -75,7 +77,10 @@ def poisson_representation_lower(problem: Problem) -> Array:
 
     def certificate(p: Array, q: Array) -> Array:
         curve = OverlapCurve.of(p, q)
-        return total(curve.in_order(q) * _at_least_one(matching_probabilities(curve), k))[None]
+        width = int(p.shape[-1])
+        reached = total(curve.in_order(q) * _at_least_one(matching_probabilities(curve), k))
+        # The matching probabilities are quotients of running sums.
+        return down(reached, width, units=4.0 * (min(width, BLOCK) + width / BLOCK) + 32.0, weight=k)[None]
 
     return as_scalar_or_array(by_rows(certificate, problem.draft, problem.target)[0])
 
@@ -96,7 +101,7 @@ def _matching(draft: Array, target: Array, k: int) -> Array:
     p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
     with quiet():
         hit = xp.where(p > 0, p / (p + q), xp.zeros_like(p))
-    return total(q * _at_least_one(hit, k))
+    return down(total(q * _at_least_one(hit, k)), p.shape[-1], units=16, weight=k)
 
 
 def _at_least_one(hit: Array, k: int) -> Array:

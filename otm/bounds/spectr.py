@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.bounds.outward import sum_units, up
 from otm.drafts.base import collapse, enumerate_drafts
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
@@ -31,10 +32,10 @@ def spectr_upper(problem: Problem, *, subset: object) -> float:
         TooLarge: beyond four million sequences.
         InvalidParameter: if `subset` is neither a mask `(V,)` nor tokens of the vocabulary.
 
-    Cost: O(V^k). Reference: SpecTr, Theorem 1.
+    Cost: O(V^k). Accuracy: rounded up, by k (ν + 1) + 3ν + V + 16 units of roundoff. Reference: SpecTr, Theorem 1.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    >>> spectr_upper(problem, subset=[0, 1])  # the paper's choice for Bernoullis
+    >>> round(spectr_upper(problem, subset=[0, 1]), 12)  # the paper's choice for Bernoullis
     0.9375
     """
     single = _iid(problem)
@@ -47,7 +48,10 @@ def spectr_upper(problem: Problem, *, subset: object) -> float:
     table = enumerate_drafts(single.law, p)
     sets = collapse(table)
     outside = sets.membership(single.num_tokens) @ np.where(members, 0.0, q)
-    return first + math.fsum(np.minimum(table.mass, outside[sets.of_sequence]))
+    bound = first + math.fsum(np.minimum(table.mass, outside[sets.of_sequence]))
+    # A sequence's mass has k factors, the mass outside Ω₀ up to V terms.
+    width = single.num_tokens
+    return float(up(np.asarray(bound), width, units=k * (sum_units(width) + 1.0) + width + 16.0, weight=len(table.mass)))
 
 
 def spectr_minimum_upper(problem: Problem) -> float:
@@ -66,9 +70,9 @@ def spectr_minimum_upper(problem: Problem) -> float:
         Unsupported: for a law other than IID.
         TooLarge: beyond four million sequences, where `otm.optimal_acceptance` gives the same number.
 
-    Cost: O(V^k). Reference: SpecTr, Theorem 1; tightness: docs/theory.md, "Theorem 1 is tight".
+    Cost: O(V^k). Accuracy: rounded up, as above. Reference: SpecTr, Theorem 1; tightness: docs/theory.md, "Theorem 1 is tight".
 
-    >>> spectr_minimum_upper(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))
+    >>> round(spectr_minimum_upper(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))), 12)
     0.9375
     """
     single = _iid(problem)

@@ -34,6 +34,7 @@ class Law(Scheme):
     Attributes:
         one_drafter: whether all drafts come from one distribution `(V,)`, not each from a distribution of its own.
         distinct: whether no token is drafted twice, so that there may be fewer than k tokens to draft.
+        differentiable: whether `optimal_values` passes gradients on to tensors that require them.
 
     Raises:
         InvalidParameter: unless k is an integer ≥ 1.
@@ -41,6 +42,7 @@ class Law(Scheme):
 
     one_drafter: ClassVar[bool]
     distinct: ClassVar[bool]
+    differentiable: ClassVar[bool] = False
 
     k: int
 

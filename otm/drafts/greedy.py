@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, gather, inverse_cdf, namespace, quiet, total
+from otm._arrays import Array, by_rows, gather, inverse_cdf, namespace, total
 from otm.drafts.base import PAD, DraftTable
 from otm.drafts.distinct import DistinctDrafts, likeliest
 from otm.drafts.successive_cut import check_enough_tokens
@@ -42,6 +42,7 @@ class Greedy(DistinctDrafts):
     """
 
     title = "greedy"
+    differentiable = True
 
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
         """Evaluate the closed form for each k from one sort."""
@@ -118,8 +119,7 @@ def _last_draft(p: Array, k: int) -> Array:
     xp = namespace(p)
     rest = p[..., k - 1 :]
     left = total(rest)[..., None]
-    with quiet():
-        return xp.where(left > 0, rest / left, xp.zeros_like(rest))
+    return rest / xp.where(left > 0, left, xp.ones_like(left))
 
 
 def _values(draft: Array, target: Array, ks: Sequence[int]) -> Array:

@@ -37,6 +37,7 @@ class IID(Law):
     title = "i.i.d."
     one_drafter = True
     distinct = False
+    differentiable = True
 
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft and target `(..., V)`."""

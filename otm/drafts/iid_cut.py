@@ -18,12 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, clip, integer_power, namespace, quiet
+from otm._arrays import Array, clip, gather, integer_power, namespace, quiet, tracks_gradient, untracked
 from otm.overlap import OverlapCurve
-from otm.overlap.curve import on_rows
+from otm.overlap.gradient import along_curve
+from otm.overlap.rows import on_rows
 
 LARGEST_MULTIPLIED_POWER = 64
 """Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2 units in the last place lost."""
+
+
+_ALMOST_ONE = 1.0 - 2.0**-53
 
 
 def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
@@ -32,11 +36,59 @@ def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     Cost: with numba, on long rows of the host, three passes; else one sort, two running sums and one pass per k. Accuracy: that of
     the running sums, for every k.
     """
-    return by_rows(
-        lambda p, q: on_rows(lambda bins, *rows: bins.optimum(*rows, ks), lambda curve: optimum_along(curve, ks), p, q),
-        draft,
-        target,
-    )
+    if tracks_gradient(draft, target):
+        # α*_k = 1 + min_λ [H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}], so that at the minimum dα* = dH at fixed λ.
+        values, levels = iid_values_and_levels(untracked(draft), untracked(target), ks)
+        return along_curve(values, draft, target, levels=levels)
+    n = len(ks)
+
+    def in_bins(way: Any, p: Array, q: Array) -> tuple[Array, Array]:
+        found, left = way.optimum(p, q, ks)
+        return found[:n, :], left
+
+    return on_rows(in_bins, lambda curve: optimum_along(curve, ks), draft, target)
+
+
+def iid_values_and_levels(draft: Array, target: Array, ks: Sequence[int]) -> tuple[Array, Array]:
+    """Return α*_k and the level of a cut that attains it, λ_k = k P(T)^{k−1}, for each k, both `(len(ks), ...)`.
+
+    T = {q < λ p} is minimising (docs/theory.md, "The prefix property"), so the level is all that one needs of the search to
+    evaluate the optimum again on fixed sets of tokens, and so its gradient (docs/theory.md, "Gradients").
+    """
+    n = len(ks)
+
+    def in_bins(way: Any, p: Array, q: Array) -> tuple[Array, Array]:
+        found, left = way.optimum(p, q, ks)
+        return namespace(found).concat([found[:n, :], _levels(found[n:, :], ks)], axis=0), left
+
+    def by_sort(curve: OverlapCurve) -> Array:
+        return namespace(curve.ratio).concat([optimum_along(curve, ks), levels_along(curve, ks)], axis=0)
+
+    found = on_rows(in_bins, by_sort, draft, target)
+    return found[:n, ...], found[n:, ...]
+
+
+def levels_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
+    """Return the level λ_k = k P(T)^{k−1} of a minimising cut T for each k, `(len(ks), ...)`."""
+    xp, outside = namespace(curve.above_draft), clip(curve.above_draft, 0.0, 1.0)
+    chosen = []
+    with quiet():
+        for k in ks:
+            height = xp.exp(k * xp.log1p(-outside)) + curve.above_target
+            best = xp.argmax(height, axis=-1)[..., None]
+            chosen.append(xp.where(gather(height, best) > 1.0, gather(outside, best), 0.0)[..., 0])  # else T = Ω
+    return _levels(xp.stack(chosen, axis=0), ks)
+
+
+def _levels(outside: Array, ks: Sequence[int]) -> Array:
+    """Return k P(T)^{k−1} from P of what is outside T, `(len(ks), ...)`."""
+    xp = namespace(outside)
+    with quiet():
+        log_inside = xp.log1p(-clip(outside, 0.0, 1.0))
+        return xp.stack(
+            [k * xp.exp((k - 1) * log_inside[i, ...]) if k > 1 else xp.ones_like(outside[i, ...]) for i, k in enumerate(ks)],
+            axis=0,
+        )
 
 
 def iid_worst_set(draft: NDArray[Any], target: NDArray[Any], k: int) -> NDArray[np.bool_]:

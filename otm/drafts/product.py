@@ -44,6 +44,7 @@ class Product(Law):
     title = "different drafters"
     one_drafter = False
     distinct = False
+    differentiable = True
 
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft `(..., k, V)` and target `(..., V)`."""

@@ -15,7 +15,7 @@ O(V² log V).
 
 *More drafters.* Q − b is submodular (b is supermodular), so Wolfe's algorithm finds the point of least norm in its base polytope;
 every point x of that polytope proves Q − b ≥ −b(∅) + Σ min(x, 0), and every prefix of an order by x is a candidate for T. The two
-sides must meet, or an error is raised.
+sides must meet, or an error is raised. Up to ten tokens, every set is tried instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, to_numpy, unit_rows
+from otm._arrays import Array, namespace, quiet, to_numpy, total, tracks_gradient, unit_rows, untracked, with_gradient
 from otm.drafts.iid_cut import iid_values, iid_worst_set
 from otm.errors import SolverFailure, TooLarge
 
@@ -40,6 +40,7 @@ _NORM_TOLERANCE = 1e-28
 _LEAST_WEIGHT = 1e-13
 # Two lines that differ by less than the rounding of their coefficients are one line.
 _SAME_LINE = 1e-12
+_FEW_TOKENS = 10  # up to here every token set is tried
 
 _Floats = NDArray[np.float64]
 
@@ -59,11 +60,23 @@ def product_values(drafts: Array, target: Array) -> Array:
     xp = namespace(drafts, target)
     p, q = (unit_rows(to_numpy(array)) for array in (drafts, target))
     k, num_tokens = p.shape[-2:]
+    if tracks_gradient(drafts, target):
+        rows = zip(p.reshape(-1, k, num_tokens), q.reshape(-1, num_tokens), strict=True)
+        cuts = np.asarray([product_worst_set(one, other) for one, other in rows]).reshape(target.shape)
+        return with_gradient(product_values(untracked(drafts), untracked(target)), _value_at(drafts, target, cuts))
     if (p == p[..., :1, :]).all():
         return iid_values(drafts[..., 0, :], target, [k])[0]
     p, q = p.reshape(-1, k, num_tokens), q.reshape(-1, num_tokens)
     values = [_value(one, other, product_worst_set(one, other)) for one, other in zip(p, q, strict=True)]
     return xp.asarray(np.asarray(values).reshape(target.shape[:-1]), device=target.device)
+
+
+def _value_at(drafts: Array, target: Array, cuts: NDArray[np.bool_]) -> Array:
+    """Return Q(T) − Π_d P_d(T) for fixed sets `(..., V)`: at a minimising T its gradient is the optimum's (Danskin)."""
+    xp = namespace(drafts, target)
+    members = xp.asarray(cuts, device=target.device)
+    inside = total(xp.where(members[..., None, :], drafts, xp.zeros_like(drafts)))
+    return total(xp.where(members, target, xp.zeros_like(target))) - xp.prod(inside, axis=-1)
 
 
 def product_worst_set(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
@@ -80,7 +93,7 @@ def product_worst_set(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
             f"The exact optimum for {k} different drafters is limited to {limit:,} tokens with mass under both models; here are "
             f"{len(open_tokens):,}. Restrict both models to a top-k, or call otm.estimate for a verifier's acceptance."
         )
-    search = _sweep if k == 2 else _least_norm
+    search = _sweep if k == 2 else _every_set if len(open_tokens) <= _FEW_TOKENS else _least_norm
     members = free.copy()
     if len(open_tokens):
         members[open_tokens] = search(drafts[:, open_tokens], target[open_tokens], drafts[:, free].sum(axis=1))
@@ -180,6 +193,13 @@ class _Walk:
         crossed = self.order[row, :position]
         inside[crossed] = np.where(self.turn[row, crossed] == 0, inside[crossed], self.turn[row, crossed] > 0)
         return np.asarray(inside | self.pivot[row] if included else inside & ~self.pivot[row])
+
+
+def _every_set(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:
+    """Return the best of all 2^V sets: where a search stalls at differences of 1e-9, trying them is certain."""
+    sets = (np.arange(1 << len(target))[:, None] >> np.arange(len(target)) & 1).astype(bool)
+    loss = sets @ target - (base + sets @ drafts.T).prod(axis=1)
+    return np.asarray(sets[int(np.argmin(loss))])
 
 
 def _least_norm(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:

@@ -36,6 +36,7 @@ class TopK(DistinctDrafts):
     """
 
     title = "top k"
+    differentiable = True
 
     def optimal_values(self, draft: Array, target: Array, ks: Sequence[int]) -> Array:
         """Return Q(top) for each k from one sort."""

@@ -14,11 +14,10 @@ from otm.divergences import divergence_term
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
-from otm.overlap.curve import ascending
 from otm.pmf import check_real
 from otm.problem import Problem, require_law
 from otm.results import Certified
-from otm.taut_string import Hull, string_law, upper_hull
+from otm.taut_string import Hull, by_ratio, string_law, upper_hull
 
 MAX_PREFIXES = 4096
 """Largest number of tokens for the cone program, and for laws whose prefix masses are computed one by one."""
@@ -217,7 +216,7 @@ def _prefix_containment(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.
     """Return the tokens with p + q > 0 in ascending order of q/p, and b of each prefix `(n,)`."""
     p, q = single.draft, single.target
     live = np.flatnonzero(p + q > 0)
-    order = live[ascending(p[live], q[live])]
+    order = live[by_ratio(p[live], q[live])]
     if isinstance(single.law, IID):
         return order, np.minimum(np.cumsum(p[order]), 1.0) ** single.law.k
     _check_size(len(order), "The frontier without replacement")

@@ -23,7 +23,7 @@ def tv_frontier(problem: Problem, *, tv: float) -> Array:
     Raises:
         InvalidParameter: if `tv` is out of range. TooLarge: as `otm.optimal_acceptance`.
 
-    Cost: one optimal acceptance. Reference: docs/theory.md, "Lossy frontiers".
+    Cost and accuracy: one optimal acceptance. Reference: docs/theory.md, "Lossy frontiers".
 
     >>> tv_frontier(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)), tv=0.125)
     0.875

@@ -18,6 +18,7 @@ tokens, so the values are at least as accurate.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -44,6 +45,9 @@ _LARGEST_MULTIPLIED_POWER = 64  # as in otm.drafts.iid_cut
 # Read-only arrays, such as a `Problem` may hold, are another type to numba; what takes these takes writable ones too.
 _ROWS = types.Array(types.float64, 2, "C", readonly=True)
 _QUESTION = (_ROWS, _ROWS, types.int64[::1])
+# Signatures for what is called from here and from Python, so that it is compiled once.
+_ROW = types.Array(types.float64, 1, "C", readonly=True)
+_TABLE = types.float64[:, ::1]
 
 
 def try_out() -> None:
@@ -51,14 +55,18 @@ def try_out() -> None:
     one = np.ones((1, 1))
     optimum(one, one, [1])
     kseq_pieces(one, one, [1])
+    Bins.of(one[0], one[0]).steps(one[0], one[0], np.zeros(0, dtype=np.int64))
 
 
 def optimum(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
-    """Return α*_k for each k, `(len(ks), rows)`, of rows `(rows, V)`, and which rows are left to the caller."""
+    """Return α*_k and then, in as many rows again, P of the tokens outside a minimising set, and which rows are left to the caller.
+
+    Rows are `(rows, V)`, answers `(2 len(ks), rows)`.
+    """
     ascending, of_k = np.unique(np.asarray(ks, dtype=np.int64), return_inverse=True)
-    values, left = np.empty((len(ascending), len(p))), np.zeros(len(p), dtype=np.bool_)
+    values, left = np.empty((2 * len(ascending), len(p))), np.zeros(len(p), dtype=np.bool_)
     _optimum(p, q, ascending, values, left)
-    return values[of_k], left
+    return values[np.concatenate([of_k, len(ascending) + of_k])], left
 
 
 def kseq_pieces(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
@@ -71,6 +79,50 @@ def kseq_pieces(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Mask]:
     pieces, left = np.empty((5, len(ks), len(p))), np.zeros(len(p), dtype=np.bool_)
     _kseq_pieces(p, q, np.asarray(ks, dtype=np.int64), pieces, left)
     return pieces, left
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bins:
+    """One row's tokens in bins.
+
+    Attributes:
+        place: the bin of each token, `(V,)`.
+        number: the bins with mass, in descending order, `(n,)`.
+        mass: their P and Q, `(n, 2)`.
+    """
+
+    place: NDArray[np.int32]
+    number: Integers
+    mass: Floats
+
+    @classmethod
+    def of(cls, p: Floats, q: Floats) -> Bins:
+        """Fill the bins of a row `(V,)`: one pass."""
+        place, sums = np.empty(len(p), dtype=np.int32), np.empty((4, _BINS, 2))
+        number, edges = np.empty(_BINS, dtype=np.int64), np.empty((_BINS + 1, 2))
+        number = number[: _fill(p, q, place, sums, number, edges)]
+        return cls(place, number, sums[0, number])
+
+    def steps(self, p: Floats, q: Floats, chosen: Integers) -> tuple[Floats, Integers] | None:
+        """Return the row with the chosen bins, numbers of `number`, replaced by their tokens in order.
+
+        Returns:
+            In descending order of q/p: P, Q, the largest and the smallest ratio of each step `(4, steps)`, and its bin, −1 for a
+            token `(steps,)`; None if more than a quarter of the row would have to be put in order.
+        """
+        flags = np.zeros(_BINS, dtype=np.bool_)
+        flags[chosen] = True
+        tokens, starts = np.empty(len(p) // _MOST_IN_ORDER + 1, dtype=np.int64), np.zeros(len(self.number) + 1, dtype=np.int64)
+        ratio = np.empty(len(tokens))
+        count = _collect(self.place, flags, tokens)
+        if count < 0:
+            return None
+        if count > 0:
+            _put_in_order(p, q, tokens, count, ratio, self.place, self.number, len(self.number), starts)
+        steps = np.empty((4, len(self.number) - len(chosen) + count))
+        of_bin = np.empty(steps.shape[1], dtype=np.int64)
+        _lay_out(p, q, self.number, self.mass, flags, tokens, ratio, starts, steps, of_bin)
+        return steps, of_bin
 
 
 @compile_once()
@@ -100,7 +152,7 @@ def _integer_power(base: float, exponent: int) -> float:
     return value
 
 
-@compile_once()
+@compile_once(types.int64(_ROW, _ROW, types.int32[::1], types.float64[:, :, ::1], types.int64[::1], _TABLE))
 def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: Integers, edges: Floats) -> int:
     """Fill each token's bin, the bins' masses (p, q) in `sums[0]`, the bins with mass in descending order, and running sums.
 
@@ -136,7 +188,7 @@ def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: In
     return count
 
 
-@compile_once()
+@compile_once(types.int64(types.int32[::1], types.boolean[::1], types.int64[::1]))
 def _collect(place: NDArray[np.int32], chosen: Mask, tokens: Integers) -> int:
     """List the tokens of the chosen bins and return their number, −1 if there are too many."""
     if not chosen.any():
@@ -151,7 +203,12 @@ def _collect(place: NDArray[np.int32], chosen: Mask, tokens: Integers) -> int:
     return count
 
 
-@compile_once()
+@compile_once(
+    types.void(
+        *(_ROW, _ROW, types.int64[::1], types.int64, types.float64[::1]),
+        *(types.int32[::1], types.int64[::1], types.int64, types.int64[::1]),
+    )
+)
 def _put_in_order(
     p: Floats,
     q: Floats,
@@ -224,6 +281,41 @@ def _put_in_order(
         tokens[first : first + m], ratio[first : first + m] = moved[:m], values[:m]
 
 
+@compile_once(
+    types.void(
+        *(_ROW, _ROW, types.int64[::1], _TABLE, types.boolean[::1]),
+        *(types.int64[::1], types.float64[::1], types.int64[::1], _TABLE, types.int64[::1]),
+    )
+)
+def _lay_out(
+    p: Floats,
+    q: Floats,
+    number: Integers,
+    mass: Floats,
+    chosen: Mask,
+    tokens: Integers,
+    ratio: Floats,
+    starts: Integers,
+    steps: Floats,
+    of_bin: Integers,
+) -> None:
+    """Fill the steps: the chosen bins' tokens as they are listed, the other bins as a whole."""
+    at = 0
+    for j in range(len(number)):
+        if chosen[number[j]]:
+            for t in range(starts[j], starts[j + 1]):
+                steps[0, at], steps[1, at] = p[tokens[t]], q[tokens[t]]
+                steps[2, at] = steps[3, at] = ratio[t]
+                of_bin[at] = -1
+                at += 1
+        else:
+            steps[0, at], steps[1, at] = mass[j, 0], mass[j, 1]
+            steps[2, at] = _edge(number[j] + 1) if number[j] < _BINS - 1 else np.inf
+            steps[3, at] = _edge(number[j]) if number[j] > 0 else 0.0
+            of_bin[at] = number[j]
+            at += 1
+
+
 @compile_once(types.void(*_QUESTION, types.float64[:, ::1], types.boolean[::1]))
 def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> None:
     width, num_ks = p.shape[1], len(ks)
@@ -247,15 +339,18 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
             else:
                 for j in range(n + 1):
                     power[j] = math.exp(k * math.log1p(-min(edges[j, 0], 1.0)))
-            best = 1.0  # T = Ω: b − Q = 0
+            best, outside = 1.0, 0.0  # T = Ω: b − Q = 0
             for j in range(n + 1):
-                best = max(best, power[j] + edges[j, 1])
-            values[i, r] = best
+                value = power[j] + edges[j, 1]
+                if value > best:
+                    best, outside = value, edges[j, 0]
+            values[i, r], values[num_ks + i, r] = best, outside
             for j in range(n):
                 mass = edges[j + 1, 0] - edges[j, 0]
                 low, high = _edge(used[j]), _edge(used[j] + 1)
-                bound = power[j + 1] + edges[j, 1] + (high * mass if used[j] < _BINS - 1 else edges[j + 1, 1])
-                bound = min(bound, power[j] + edges[j + 1, 1] - (low * mass if used[j] > 0 else 0.0))
+                bound = power[j] + edges[j + 1, 1] - (low * mass if used[j] > 0 else 0.0)
+                if used[j] < _BINS - 1:
+                    bound = min(bound, power[j + 1] + edges[j, 1] + high * mass)
                 wanted[i, j] = bound > best + _NEGLIGIBLE
                 if wanted[i, j]:
                     chosen[used[j]] = True
@@ -276,7 +371,8 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
                                 contained = _integer_power(max(1.0 - above, 0.0), k)
                             else:
                                 contained = math.exp(k * math.log1p(-min(above, 1.0)))
-                            values[i, r] = max(values[i, r], contained + target)
+                            if contained + target > values[i, r]:
+                                values[i, r], values[num_ks + i, r] = contained + target, above
         for i in range(num_ks):
             values[i, r] = 1.0 - min(max(values[i, r] - 1.0, 0.0), 1.0)
 

@@ -30,15 +30,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any
 
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, clip, gather, namespace, quiet, reserve, running_sum, to_numpy, total
-from otm._numba import compiled
+from otm._arrays import Array, clip, device_of, gather, is_on_host, namespace, quiet, reserve, running_sum, to_numpy, total
 
 ROOM = 2.0**64
 """What draft masses are multiplied by where a ratio must be finite: q/(2⁶⁴ p) is for every float p > 0, subnormal ones included,
@@ -46,8 +43,6 @@ while q/p may overflow below 5.6e-309. Orders are the same, and where q/p meets 
 
 _INFINITY = np.int64(0x7FF0 << 48)  # the bits of ∞, the largest of all non-negative floats read as integers
 _FANOUT = 16
-SHORTEST_BINNED = 1024
-"""Rows from this length on are asked without a sort where numba is installed: below, clearing the bins costs as much."""
 _LONG_ROW = 256  # one shorter row gains nothing from packing
 
 
@@ -73,7 +68,7 @@ def overlap_at(draft: Array, target: Array, level: Array | float = 1.0) -> Array
         return np.minimum(scaled, target, out=scaled).sum(axis=-1)
     xp = namespace(draft, target)
     p, q = xp.astype(draft, xp.float64, copy=False), xp.astype(target, xp.float64, copy=False)
-    return total(xp.minimum(xp.asarray(level, dtype=xp.float64)[..., None] * p, q))
+    return total(xp.minimum(xp.asarray(level, dtype=xp.float64, device=p.device)[..., None] * p, q))
 
 
 def ratios(draft: Array, target: Array) -> Array:
@@ -196,45 +191,16 @@ class OverlapCurve:
 
         Cost: log₁₆ V rounds on arrays of 15·n·rows elements.
         """
-        xp, width = namespace(self.ratio), int(self.ratio.shape[-1])
-        sums = [xp.reshape(sums, (-1,)) for sums in (self.ratio, self.above_draft, self.below_target)]
-        num_rows = int(sums[0].shape[0]) // width
-        shape = tuple(like.shape[1:])
-        rows = xp.reshape(xp.arange(num_rows, dtype=xp.int64, device=_device(self.ratio)) * width, (1, *shape))
-
-        def look_up(token: Array) -> tuple[Array, Array, Array]:
-            index = xp.reshape(clip(token, 0, width - 1) + rows, (-1,))
-            level, slope, offset = (xp.reshape(xp.take(a, index, axis=0), tuple(token.shape)) for a in sums)
-            return level, slope, offset
-
-        count = xp.zeros(tuple(like.shape), dtype=xp.int64, device=_device(self.ratio))
-        # By digits: 15 places of every stretch at once instead of halving it; on scalars a call costs more than its arithmetic.
-        digits = xp.reshape(xp.arange(1, _FANOUT, dtype=xp.int64, device=_device(self.ratio)), (-1, *(1,) * len(count.shape)))
-        stretch = _FANOUT ** len(f"{width:x}")
-        with quiet():
-            while stretch > 1:
-                stretch //= _FANOUT
-                last = count[None, ...] + stretch * digits - 1
-                count = count + stretch * xp.sum(xp.astype((last < width) & beyond(*look_up(last)), xp.int64), axis=0)
-            low = look_up(count)[0]
-            high, slope, offset = look_up(count - 1)
-        nothing = xp.zeros_like(slope)
-        return Piece(
-            num_beyond=count,
-            low=xp.where(count < width, low, nothing),
-            high=xp.where(count > 0, high, nothing + xp.inf),
-            slope=xp.where(count > 0, slope, nothing),
-            offset=xp.where(count > 0, offset, nothing + self.total_target),
-        )
+        return find_piece(self.ratio, self.above_draft, self.below_target, self.total_target, beyond, like=like)
 
     def at(self, level: Array | float) -> Array:
         """Return H(t) from the running sums: at one level of each row, `(...)`, or several, `(n, ...)`; a number is for "
         "all rows.
         """
         xp, shape = namespace(self.ratio), tuple(self.ratio.shape[:-1])
-        t = xp.asarray(level, dtype=xp.float64, device=_device(self.ratio))
+        t = xp.asarray(level, dtype=xp.float64, device=device_of(self.ratio))
         several = t.ndim > len(shape)
-        t = t if several else (t + xp.zeros(shape, dtype=xp.float64, device=_device(self.ratio)))[None, ...]
+        t = t if several else (t + xp.zeros(shape, dtype=xp.float64, device=device_of(self.ratio)))[None, ...]
         piece = self.piece(lambda ratio, _slope, _offset: ratio > t, like=t)
         height = piece.slope * t + piece.offset
         return height if several else height[0, ...]
@@ -243,35 +209,52 @@ class OverlapCurve:
         return f"OverlapCurve(shape={tuple(self.ratio.shape)})"
 
 
-def on_rows(
-    by_bins: Callable[[ModuleType, NDArray[np.float64], NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.bool_]]],
-    by_sort: Callable[[OverlapCurve], Array],
-    draft: Array,
-    target: Array,
-) -> Array:
-    """Answer a question about every row without a sort where that can be had, and from the sorted curve elsewhere.
+def find_piece(
+    ratio: Array,
+    above_draft: Array,
+    below_target: Array,
+    whole: Array,
+    beyond: Callable[[Array, Array, Array], Array],
+    *,
+    like: Array,
+) -> Piece:
+    """Return the linear piece on which a condition ends, of tokens or of bins in descending order (`OverlapCurve.piece`).
 
     Args:
-        by_bins: given `otm.overlap.bins` and rows `(rows, V)`, returns answers `(..., rows)` and which rows it leaves out.
-        by_sort: given a curve, returns answers `(..., rows)`.
-        draft, target: masses `(..., V)`.
-
-    Returns:
-        Answers `(..., rows)`, the leading axes of the rows restored.
+        ratio, above_draft, below_target: `(..., n)`: levels, non-increasing; P up to each, with it; Q after it.
+        whole: Q(Ω), `(...)`.
+        beyond, like: as there.
     """
-    width = int(draft.shape[-1])
-    bins = compiled("otm.overlap.bins") if isinstance(draft, np.ndarray) and width >= SHORTEST_BINNED else None
-    if bins is None:
-        return by_sort(OverlapCurve.of(draft, target))
-    p, q = (np.ascontiguousarray(a.reshape(-1, width), dtype=np.float64) for a in (draft, target))
-    answers, left = by_bins(bins, p, q)
-    if left.any():
-        answers[..., left] = by_sort(OverlapCurve.of(p[left], q[left]))
-    return answers.reshape(*answers.shape[:-1], *draft.shape[:-1])
+    xp, width = namespace(ratio), int(ratio.shape[-1])
+    sums = [xp.reshape(sums, (-1,)) for sums in (ratio, above_draft, below_target)]
+    num_rows = int(sums[0].shape[0]) // width
+    shape = tuple(like.shape[1:])
+    rows = xp.reshape(xp.arange(num_rows, dtype=xp.int64, device=device_of(ratio)) * width, (1, *shape))
 
+    def look_up(token: Array) -> tuple[Array, Array, Array]:
+        index = xp.reshape(clip(token, 0, width - 1) + rows, (-1,))
+        level, slope, offset = (xp.reshape(xp.take(a, index, axis=0), tuple(token.shape)) for a in sums)
+        return level, slope, offset
 
-def _device(array: Array) -> Any:
-    return None if isinstance(array, np.ndarray) else array.device
+    count = xp.zeros(tuple(like.shape), dtype=xp.int64, device=device_of(ratio))
+    # By digits: 15 places of every stretch at once instead of halving it; on scalars a call costs more than its arithmetic.
+    digits = xp.reshape(xp.arange(1, _FANOUT, dtype=xp.int64, device=device_of(ratio)), (-1, *(1,) * len(count.shape)))
+    stretch = _FANOUT ** len(f"{width:x}")
+    with quiet():
+        while stretch > 1:
+            stretch //= _FANOUT
+            last = count[None, ...] + stretch * digits - 1
+            count = count + stretch * xp.sum(xp.astype((last < width) & beyond(*look_up(last)), xp.int64), axis=0)
+        low = look_up(count)[0]
+        high, slope, offset = look_up(count - 1)
+    nothing = xp.zeros_like(slope)
+    return Piece(
+        num_beyond=count,
+        low=xp.where(count < width, low, nothing),
+        high=xp.where(count > 0, high, nothing + xp.inf),
+        slope=xp.where(count > 0, slope, nothing),
+        offset=xp.where(count > 0, offset, nothing + whole),
+    )
 
 
 def _sort(ratio: Array) -> Array:
@@ -279,7 +262,7 @@ def _sort(ratio: Array) -> Array:
     if isinstance(ratio, np.ndarray):
         return _sort_packed(ratio) if ratio.ndim > 1 or len(ratio) >= _LONG_ROW else (-ratio).argsort(kind="stable")
     xp = namespace(ratio)
-    if str(ratio.device) == "cpu":  # NumPy's sort is several times as fast as others on the host
+    if is_on_host(ratio):  # NumPy's sort is several times as fast as others on the host
         return xp.asarray(_sort_packed(np.ascontiguousarray(to_numpy(ratio))))
     return xp.argsort(ratio, axis=-1, descending=True, stable=True)
 

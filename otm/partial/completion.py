@@ -129,12 +129,20 @@ def _on_spare(known: Known, level: Floats) -> tuple[Floats, Floats]:
 def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
     """Spread `mass` as min(λ·other, cap) over the free tokens, λ from the total; what is left goes to those with other = 0."""
     weights = np.where(free, other, 0.0)
-    ascending = np.sort(weights, axis=1)
+    order = np.argsort(weights, axis=1)
+    ascending = np.take_along_axis(weights, order, axis=1)
     smaller = np.cumsum(ascending, axis=1)  # Σ of this weight and the smaller ones
     left = np.maximum(mass[:, None] - np.arange(weights.shape[1])[::-1] * cap[:, None], 0.0)  # after a cap for each larger one
-    # Σ min(λ·w, cap) is the least, over j, of j caps and λ times the weights behind the j largest: λ is the largest root.
-    level = np.where(smaller > 0, left / smaller, 0.0).max(axis=1, keepdims=True)
-    filled = np.where(weights > 0, np.minimum(level * weights, cap[:, None]), 0.0)
+    # Σ min(λ·w, cap) is the least, over j, of j caps and λ times the weights behind the j largest: λ is the largest root. It can be
+    # beyond the largest float: roots are compared by their logarithms, and the weights behind take their shares of what is left.
+    level = np.where((smaller > 0) & (left > 0), np.log(left) - np.log(smaller), -np.inf)
+    best = level.argmax(axis=1)[:, None]
+    reached = np.take_along_axis(smaller, best, axis=1)
+    share = np.where(reached > 0, ascending / reached, 0.0) * np.take_along_axis(left, best, axis=1)
+    capped = (np.arange(weights.shape[1]) > best) & (mass[:, None] > 0)
+    filled = np.zeros_like(weights)
+    np.put_along_axis(filled, order, np.where(capped, cap[:, None], np.minimum(share, cap[:, None])), axis=1)
+    filled = np.where(weights > 0, filled, 0.0)
     idle = free & (weights == 0)
     over = np.maximum(mass - filled.sum(axis=1), 0.0)
     over = np.where(over > weights.shape[1] * _DUST * mass, over, 0.0)  # rounding must not put mass where the other has none

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from otm._arrays import Array, integer_power, namespace, quiet, total
+from otm._arrays import Array, clip, integer_power, is_on_host, namespace, quiet, total
 from otm.drafts.iid_cut import optimum_along
 from otm.overlap import OverlapCurve
 from otm.races import matching_probabilities
@@ -25,6 +25,7 @@ Values = dict[tuple[str, int], Array]
 """Values `(...)` of a chunk by (stem of the column, k)."""
 
 _SMALLEST, _SMALLEST_SINGLE = 5e-324, 1.4e-45
+_LEAST = -1.7976931348623157e308  # what −∞ is taken for, so that 0 times it is 0
 _SINGLE = 1e-4  # a mean of float32 logarithms, each below 90 in size, is off by less
 
 
@@ -103,7 +104,7 @@ def describe_pair(p: Array, q: Array, log_p: Array, log_q: Array) -> dict[str, A
     forward = total(q * difference - excess)  # term by term non-negative, as in otm.divergences.kl_divergence
     difference *= p
     backward = total(excess - difference)
-    if bool(xp.min(p) == 0) or bool(xp.min(q) == 0):
+    if not is_on_host(p) or bool(xp.min(p) == 0) or bool(xp.min(q) == 0):
         infinite = xp.zeros_like(forward) + xp.inf
         forward = xp.where(xp.any((p == 0) & (q > 0), axis=-1), infinite, forward)
         backward = xp.where(xp.any((q == 0) & (p > 0), axis=-1), infinite, backward)
@@ -131,9 +132,9 @@ def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array
     keep = xp.where(q > threshold[..., None], p, xp.zeros_like(p))
     values["typical_acceptance_iid", 1] = total(keep) + same - _dot(keep, q)
     middle = 0.5 * (p + q)
-    distance = _jensen_shannon(middle, xp.astype(middle, xp.float32), described)
-    # Single precision decides, but where it is too close to the threshold to tell.
-    if bool(xp.any(xp.abs(distance - Fuzzy().threshold) < _SINGLE)):
+    # Single precision decides, but where it is too close to the threshold to tell; to ask that, one would wait for a device.
+    distance = _jensen_shannon(middle, xp.astype(middle, xp.float32), described) if is_on_host(p) else None
+    if distance is None or bool(xp.any(xp.abs(distance - Fuzzy().threshold) < _SINGLE)):
         distance = _jensen_shannon(middle, middle, described)
     is_open = distance <= Fuzzy().threshold
     values["fuzzy_iid", 1] = xp.where(is_open, xp.ones_like(same), same)
@@ -150,12 +151,17 @@ def logarithm(mass: Array) -> Array:
     """Return log max(p, tiny), tiny the smallest positive number: finite, so that 0 times it is what x log x means at 0."""
     xp = namespace(mass)
     smallest = _SMALLEST if mass.dtype == xp.float64 else _SMALLEST_SINGLE
-    return xp.log(xp.maximum(mass, xp.zeros_like(mass[..., :1]) + smallest))
+    floor = xp.maximum(mass, xp.zeros_like(mass[..., :1]) + smallest)
+    return np.log(floor, out=floor) if isinstance(floor, np.ndarray) else xp.log(floor)
 
 
 def chunk_values(p: Array, q: Array, log_p: Array, log_q: Array, ks: Sequence[int]) -> tuple[Values, dict[str, Array]]:
-    """Return every value of a chunk and its descriptions; float64, `ks` ascending."""
+    """Return every value of a chunk and its descriptions; float64, `ks` ascending.
+
+    Logarithms may be anything but NaN where the mass is 0; a NaN makes its row's descriptions NaN.
+    """
     with quiet():
+        log_p, log_q = (clip(log, _LEAST, 0.0) for log in (log_p, log_q))
         described = describe_pair(p, q, log_p, log_q)
         values = along_the_curve(p, q, ks) | by_powers(p, q, ks) | by_likely_tokens(p, q, ks)
         return values | single_draft(p, q, described, values["maximal_iid", 1]), described

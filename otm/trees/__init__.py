@@ -12,12 +12,37 @@ from otm.trees.interchange import (
     tree_from_json,
     tree_to_json,
 )
-from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
+from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance, tree_expected_tokens
+from otm.trees.planning import (
+    BudgetPlan,
+    BudgetSplit,
+    LengthChoice,
+    LengthPlan,
+    Speedup,
+    plan_budget,
+    plan_lengths,
+    split_budget,
+)
 from otm.trees.positions import (
     PositionAcceptance,
 )
 from otm.trees.program import tree_program
+from otm.trees.records import (
+    AcceptanceRecord,
+    LengthCheck,
+    SurvivalBounds,
+    TokensEstimate,
+    check_lengths,
+    estimate_tokens,
+    kaplan_meier,
+    parse_acceptance,
+    read_acceptance,
+    request_mean_interval,
+    survival_bounds,
+)
+from otm.trees.settings import Simulation, sglang_simulation, tensorrt_llm_simulation, vllm_lengths, vllm_simulation
 from otm.trees.shape import TreeShape, level_order
+from otm.trees.surface import CostSurface, read_costs
 from otm.trees.tunstall import (
     ExploredBound,
     even_spread,
@@ -37,10 +62,21 @@ from otm.trees.vector import (
 )
 
 __all__ = [
+    "AcceptanceRecord",
+    "BudgetPlan",
+    "BudgetSplit",
+    "CostSurface",
     "ExploredBound",
+    "LengthCheck",
+    "LengthChoice",
+    "LengthPlan",
     "OptimalTree",
     "PathAcceptance",
     "PositionAcceptance",
+    "Simulation",
+    "Speedup",
+    "SurvivalBounds",
+    "TokensEstimate",
     "TreeChoice",
     "TreeRecord",
     "TreeShape",
@@ -51,24 +87,40 @@ __all__ = [
     "chain_expected_tokens",
     "chain_speedup",
     "check_acceptance",
+    "check_lengths",
     "choose_tree",
     "empirical_acceptance",
     "entropy_bits",
+    "estimate_tokens",
     "even_spread",
+    "kaplan_meier",
     "leaf_entropy",
     "level_order",
     "optimal_chain_length",
     "optimal_tree",
+    "parse_acceptance",
+    "plan_budget",
+    "plan_lengths",
     "rank_counts",
+    "read_acceptance",
+    "read_costs",
     "rejected_mass",
+    "request_mean_interval",
     "sequoia_growmap",
+    "sglang_simulation",
     "shape_from_successors",
+    "split_budget",
+    "survival_bounds",
     "target_seconds_at",
+    "tensorrt_llm_simulation",
     "tree_acceptance",
+    "tree_expected_tokens",
     "tree_from_json",
     "tree_program",
     "tree_to_json",
     "tunstall_explored_upper",
     "tunstall_minimum_upper",
     "tunstall_upper",
+    "vllm_lengths",
+    "vllm_simulation",
 ]

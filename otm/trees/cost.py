@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_counts, check_real
 from otm.trees.optimal import OptimalTree, optimal_tree
+from otm.trees.positions import ChainPaths
 from otm.trees.vector import PathAcceptance
 
 MAX_BUDGETS = 1_000_000
@@ -28,6 +30,18 @@ MAX_BUDGETS = 1_000_000
 
 TargetSeconds = Callable[[int], float] | Mapping[int, float]
 """Seconds of one target call that scores n drafted vertices after the context: a function of n, or measurements by n."""
+
+Reach = Literal["inside", "at the limit", "beyond"]
+"""Where an optimum lies against what was measured: at the limit a longer draft may pay, beyond it rests on an extrapolation."""
+
+
+def reach_of(length: int, measured: int) -> Reach:
+    """Return where a draft of some length lies against the number of measured positions.
+
+    >>> reach_of(3, 3)
+    'at the limit'
+    """
+    return "inside" if length < measured else "at the limit" if length == measured else "beyond"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,12 +53,22 @@ class TreeChoice:
         budget: number of vertices that the target scores; more than the tree has if the engine must pad it.
         seconds: expected duration of one round.
         baseline_seconds: duration of one target call without drafts.
+        measured: positions that acceptance was measured at, if it came from a record of them (`PositionAcceptance.by_path`).
     """
 
     tree: OptimalTree
     budget: int
     seconds: float
     baseline_seconds: float
+    measured: int | None = None
+
+    @property
+    def reach(self) -> Reach:
+        """Where the tree's depth lies against the measured positions; inside where acceptance knows no limit.
+
+        At the limit nothing deeper was considered: ask `PositionAcceptance.extended` for more positions, explicitly.
+        """
+        return "inside" if self.measured is None else reach_of(self.tree.shape.depth, self.measured)
 
     @property
     def tokens_per_second(self) -> float:
@@ -118,7 +142,7 @@ def choose_tree(
         budgets: the numbers of vertices that the engine supports, all from 1 to max_nodes if None; larger ones are ignored.
 
     Returns:
-        TreeChoice; on ties the shallower and smaller tree.
+        TreeChoice; on ties the shallower and smaller tree. Its `reach` says whether it stopped where acceptance was measured last.
 
     Raises:
         InvalidParameter: on times that are negative or not finite, or limits out of range.
@@ -140,7 +164,8 @@ def choose_tree(
     sizes = _budgets(budgets, limit)
     target = target_seconds_at(target_seconds, num_nodes=[0, *sizes])
     empty = optimal_tree(acceptance, num_nodes=0, order=order)
-    best = TreeChoice(empty, 0, float(target[0]), float(target[0]))
+    measured = acceptance.measured if isinstance(acceptance, ChainPaths) else None
+    best = TreeChoice(empty, 0, float(target[0]), float(target[0]), measured)
     if not sizes:
         return best
     deepest = optimal_tree(acceptance, num_nodes=limit, max_depth=max_depth, max_width=max_width, order=order).shape.depth
@@ -151,7 +176,7 @@ def choose_tree(
         rates = tree.curve[drafted] / seconds
         i = int(np.argmax(rates))
         if rates[i] > best.tokens_per_second * (1 + 4 * np.finfo(np.float64).eps):
-            best = TreeChoice(tree.first(int(drafted[i])), sizes[i], float(seconds[i]), float(target[0]))
+            best = TreeChoice(tree.first(int(drafted[i])), sizes[i], float(seconds[i]), float(target[0]), measured)
     return best
 
 

@@ -19,11 +19,12 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from otm._arrays import Array, as_scalar_or_array, namespace, total
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import check_count, check_instance
 from otm.trees.growth import Growth, checked_step, grow_by_path
 from otm.trees.shape import TreeShape, affordable
-from otm.trees.vector import PathAcceptance, check_acceptance
+from otm.trees.vector import PathAcceptance, check_acceptance, check_acceptances
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -162,6 +163,45 @@ def tree_acceptance(acceptance: ArrayLike | PathAcceptance, *, shape: TreeShape)
             ancestor = ancestor[ancestor]
     weights.setflags(write=False)
     return OptimalTree(shape, weights)
+
+
+def tree_expected_tokens(acceptance: object, *, shape: TreeShape) -> Array:
+    """Return the expected tokens per target call of a given tree, for one acceptance vector or many.
+
+    E[tokens] = 1 + Σ_v Π A(rank), the product along the path to vertex v.
+
+    Args:
+        acceptance: A, `(..., k)`, of any array kind and in any order; ranks beyond it have acceptance 0.
+        shape: the tree.
+
+    Returns:
+        A float, or `(...)` in float64. A tensor's gradient is passed on: through `acceptance_vector` to the drafter.
+
+    Raises:
+        InvalidDistribution: if a row is no sub-distribution.
+
+    Cost: O(n log depth) for each row.
+
+    >>> tree_expected_tokens([0.5, 0.25], shape=TreeShape.from_paths([(0,), (1,), (0, 0)]))  # 1 + 1/2 + 1/4 + 1/4
+    2.0
+    """
+    check_instance(shape, TreeShape, name="shape")
+    vectors = check_acceptances(acceptance)
+    xp, k = namespace(vectors), int(vectors.shape[-1])
+    ends = xp.ones_like(vectors[..., :1])
+    padded = xp.concat([vectors, 0.0 * ends, ends], axis=-1)  # A, what lies beyond it, and the root's certainty
+
+    def picked(array: Array, index: NDArray[np.int64]) -> Array:
+        where = index if isinstance(array, np.ndarray) else xp.asarray(index, device=array.device)
+        return xp.take(array, where, axis=-1)
+
+    ranks = np.minimum(shape.ranks, k)
+    ranks[0] = k + 1
+    weights, ancestor = picked(padded, ranks), np.concatenate([[0], shape.parents])
+    while ancestor.any():  # twice as far up every round
+        weights = weights * picked(weights, ancestor)
+        ancestor = ancestor[ancestor]
+    return as_scalar_or_array(total(weights))
 
 
 def require_sorted(acceptance: NDArray[np.float64]) -> None:

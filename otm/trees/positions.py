@@ -5,15 +5,9 @@ Engines print one number for each draft position. They nearly all mean *survival
     s_i = Pr(at least i drafts are accepted),      E[tokens] = 1 + s_1 + … + s_L,
 
 not the acceptance of draft i given that the drafts before it were accepted, s_i/s_{i−1}: multiplying survivals once more counts
-every rejection twice. What each engine writes:
-
-* vLLM: the log line "Per-position acceptance rate: 0.800, 0.600"; the counters `vllm:spec_decode_num_accepted_tokens_per_pos_total`
-  (label position = 0, 1, …) and `vllm:spec_decode_num_drafts_total`, whose quotient is survival.
-* llama.cpp: the log line "acc per pos = (0.800, 0.600)" and the same counters under `llamacpp:`; survival.
-* SGLang: `spec_accept_histogram`, H[j] = number of verifications that accepted exactly j drafts.
-* EAGLE: lists `alpha` and `alpha_num` (accepted and tried at each position): conditional acceptance.
-* Benchmark scripts: CSV with one row per position ("position", "acceptance_rate"), or one row per run with a column per position
-  ("acceptance_rate_pos_0", …, or "pos_0", …).
+every rejection twice. EAGLE's lists `alpha` and `alpha_num` (accepted and tried at each position) are conditional. What each
+engine
+writes, and how it is read: `otm.trees.records`.
 """
 
 from __future__ import annotations
@@ -28,11 +22,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
-from otm.pmf import any_array, plain_reals
-from otm.trees.vector import PathAcceptance
+from otm.pmf import any_array, check_count, plain_reals
 
 MAX_TEXT = 64 * 2**20
-"""Largest log, CSV or metrics page read, in characters."""
+"""Largest CSV text read, in characters."""
 
 MAX_CELLS = 10_000_000
 """Largest CSV table read, rows times columns."""
@@ -42,9 +35,6 @@ MAX_POSITIONS = 100_000
 
 _ROUNDING = 2e-3  # engines print three decimals, so neighbours may be out of order by one unit in each
 
-_LOG_LINE = re.compile(r"(?:Per-position acceptance rate: |acc per pos = \()([0-9., ]*[0-9])")
-_COUNTER = re.compile(r"^[a-z_]+:spec_decode_num_(drafts|accepted_tokens_per_pos)(?:_total)?(?:\{([^}]*)\})?\s+(\S+)")
-_POSITION_LABEL = re.compile(r'(?:^|,)\s*(?:position|pos)="(\d{1,6})"')
 _WIDE_COLUMN = re.compile(r"^(?:.*_)?pos(?:ition)?_?(\d{1,6})$")
 _RATE_COLUMNS = ("acceptance_rate", "survival", "rate")
 
@@ -54,11 +44,14 @@ class PositionAcceptance:
     """Survival of a chain of drafts by position.
 
     Args:
-        survival: `(L,)`, Pr(at least i drafts are accepted), i = 1..L, in [0, 1] and non-increasing. A rise of at most 0.002, two
-            roundings to three decimals, is levelled.
+        survival: `(L,)`, Pr(at least i drafts are accepted), i = 1..L, in [0, 1] and non-increasing. A rise of at most 0.002,
+            two roundings to three decimals, is levelled.
+        measured: how many of the positions were measured, the first ones; all if None. The rest is extrapolated (see
+            `extended`).
 
     Raises:
-        InvalidDistribution: if it is not.
+        InvalidDistribution: if survival is none.
+        InvalidParameter: if `measured` is no number of positions.
 
     >>> chain = PositionAcceptance([0.8, 0.6])
     >>> chain.expected_tokens.__round__(6), chain.conditional.round(6).tolist(), chain.accepted_law.round(6).tolist()
@@ -66,8 +59,9 @@ class PositionAcceptance:
     """
 
     survival: NDArray[np.float64]
+    measured: int
 
-    def __init__(self, survival: ArrayLike) -> None:
+    def __init__(self, survival: ArrayLike, *, measured: int | None = None) -> None:
         array = plain_reals(survival, "survival")
         if array.ndim != 1 or not 1 <= array.size <= MAX_POSITIONS or array.dtype.kind not in "iuf":
             raise InvalidDistribution(
@@ -84,7 +78,11 @@ class PositionAcceptance:
                 "acceptances, call PositionAcceptance.from_conditional."
             )
         level.setflags(write=False)
+        known = level.size if measured is None else check_count(measured, name="measured")
+        if known > level.size:
+            raise InvalidParameter(f"measured is at most the {level.size} positions that are given; got {known}. Give more.")
         object.__setattr__(self, "survival", level)
+        object.__setattr__(self, "measured", known)
 
     @property
     def expected_tokens(self) -> float:
@@ -165,74 +163,6 @@ class PositionAcceptance:
         return cls(np.cumsum(array[::-1])[::-1][1:] / array.sum())
 
     @classmethod
-    def from_log(cls, text: str) -> tuple[PositionAcceptance, ...]:
-        """Read every per-position line of a vLLM or llama.cpp log, in order.
-
-        Args:
-            text: the log; other lines are passed over.
-
-        Returns:
-            One PositionAcceptance per line.
-
-        Raises:
-            InvalidParameter: if there is none.
-            InvalidDistribution: if a line's numbers are no survival function.
-            TooLarge: beyond 64 Mi characters.
-
-        Cost: O(length of the text). Accuracy: the three decimals that engines print.
-
-        >>> line = "SpecDecoding metrics: Per-position acceptance rate: 0.800, 0.600, Avg Draft acceptance rate: 70.0%"
-        >>> PositionAcceptance.from_log(line)
-        (PositionAcceptance(length=2, expected_tokens=2.4),)
-        """
-        found = [re.findall(r"\d+(?:\.\d+)?", match) for match in _LOG_LINE.findall(_text(text))]
-        if not found:
-            raise InvalidParameter(
-                'The log must hold "Per-position acceptance rate:" (vLLM) or "acc per pos = (" (llama.cpp, trace level); '
-                "it has none."
-            )
-        return tuple(cls([float(value) for value in values]) for values in found)
-
-    @classmethod
-    def from_metrics(cls, text: str) -> PositionAcceptance:
-        r"""Read the counters of a Prometheus page of vLLM or llama.cpp; engines' label sets are added up.
-
-        Args:
-            text: the page as scraped.
-
-        Returns:
-            PositionAcceptance, accepted tokens at each position over drafts.
-
-        Raises:
-            InvalidParameter: if the counters are missing, or no draft was verified yet.
-            InvalidDistribution: if the quotients are no survival function.
-            TooLarge: beyond 64 Mi characters.
-
-        Cost: O(length of the page).
-
-        >>> page = 'vllm:spec_decode_num_drafts_total{engine="0"} 10.0'
-        >>> for i, count in enumerate([8.0, 6.0]):
-        ...     page += f'\nvllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{i}"}} {count}'
-        >>> PositionAcceptance.from_metrics(page).survival.tolist()
-        [0.8, 0.6]
-        """
-        drafts, accepted = 0.0, dict[int, float]()
-        for line in _text(text).splitlines():
-            if match := _COUNTER.match(line.strip()):
-                name, labels, value = match.groups()
-                count = _number(value)
-                if name == "drafts":
-                    drafts += count
-                elif position := _POSITION_LABEL.search(labels or ""):
-                    accepted[int(position.group(1))] = accepted.get(int(position.group(1)), 0.0) + count
-        if drafts <= 0 or not accepted:
-            raise InvalidParameter(
-                "The page must hold spec_decode_num_drafts above 0 and spec_decode_num_accepted_tokens_per_pos with positions; "
-                f"got {drafts:g} drafts and {len(accepted)} positions. Scrape it after some requests."
-            )
-        return cls(_in_order(accepted) / drafts)
-
-    @classmethod
     def from_csv(cls, text: str) -> tuple[PositionAcceptance, ...]:
         r"""Read survival by position from CSV.
 
@@ -302,19 +232,61 @@ class PositionAcceptance:
         rows = "".join(f"{i},{value!r}\n" for i, value in enumerate(self.survival.tolist()))
         return "position,acceptance_rate\n" + rows
 
-    def by_path(self) -> PathAcceptance:
-        """Return acceptance by path for `optimal_tree` and `choose_tree`: rank 0 at each measured position, nothing elsewhere.
+    def extended(self, length: int) -> PositionAcceptance:
+        """Return the chain continued beyond what was measured, where every further draft is accepted as the last measured one was.
+
+        s_{L+j} = s_L (s_L/s_{L−1})^j: an assumption, which acceptance that falls with the position does not meet.
+
+        Args:
+            length: number of positions wanted; the chain itself if it has as many.
 
         Returns:
-            A function of the rank path: s_i/s_{i−1} for the chain's i-th vertex, 0 for every other vertex.
+            PositionAcceptance, whose `measured` stays what it was.
+
+        Raises:
+            InvalidParameter: unless length is an integer ≥ 1.
+
+        Cost: O(length).
+
+        >>> PositionAcceptance([0.8, 0.6]).extended(4).survival.round(6).tolist()
+        [0.8, 0.6, 0.45, 0.3375]
+        """
+        more = check_count(length, name="length") - self.survival.size
+        if more <= 0:
+            return self
+        tail = self.survival[-1] * self.conditional[self.measured - 1] ** np.arange(1, more + 1)
+        return PositionAcceptance(np.concatenate([self.survival, tail]), measured=self.measured)
+
+    def by_path(self) -> ChainPaths:
+        """Return acceptance by path for `optimal_tree` and `choose_tree`: rank 0 at each position, nothing elsewhere.
+
+        Returns:
+            A function of the rank path: s_i/s_{i−1} for the chain's i-th vertex, 0 for every other vertex. It knows how many
+            positions were measured, so that `choose_tree` says when it stopped there.
 
         Cost: O(L) once, O(depth) per path.
 
         >>> PositionAcceptance([0.8, 0.6]).by_path()((0, 0)).__round__(6)
         0.75
         """
-        steps = self.conditional.tolist()
-        return lambda path: steps[len(path) - 1] if len(path) <= len(steps) and not any(path) else 0.0
+        return ChainPaths(tuple(self.conditional.tolist()), self.measured)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChainPaths:
+    """Acceptance by rank path of a chain, and up to where it was measured.
+
+    Attributes:
+        steps: conditional acceptance of each position.
+        measured: how many of them were measured.
+    """
+
+    steps: tuple[float, ...]
+    measured: int
+
+    def __call__(self, path: tuple[int, ...]) -> float:
+        """Return the acceptance of the vertex at the end of a path, given that its parent is accepted."""
+        return self.steps[len(path) - 1] if len(path) <= len(self.steps) and not any(path) else 0.0
 
 
 def _by_position(rows: list[dict[str, str]], names: dict[str, str]) -> NDArray[np.float64]:

@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm._arrays import to_numpy
+from otm._arrays import Array, namespace, to_numpy, total, tracks_gradient, unit_rows, untracked
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge, Unsupported
-from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, plain_integers, plain_reals
+from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, plain_array, plain_integers, plain_reals
 from otm.problem import Problem, check_problem
 from otm.verbs import acceptance_curve
 from otm.verifiers import Naive, NaiveTree, Race, RecursiveRejection, Verifier
@@ -79,6 +79,29 @@ def check_acceptance(values: ArrayLike, *, name: str = "acceptance") -> NDArray[
     return array / total if total > 1 else array
 
 
+def check_acceptances(values: object) -> Array:
+    """Return acceptance vectors `(..., k)` of any array kind in float64, as `check_acceptance` does for one; gradients are kept."""
+    array = plain_array(values, "acceptance", gradients=True)
+    if array.ndim == 0 or 0 in tuple(array.shape):
+        raise InvalidDistribution(
+            f"acceptance must hold one probability per child rank, (..., k) with k ≥ 1; got the shape {tuple(array.shape)}. "
+            "Pass [A(1), A(2), …]; the rejected mass is what is missing to 1."
+        )
+    xp = namespace(array)
+    plain, single = xp.astype(untracked(array), xp.float64), array.dtype == xp.float32
+    sums = total(plain)
+    largest = float(xp.max(sums))
+    if not bool(xp.all(xp.isfinite(plain))) or float(xp.min(plain)) < 0:
+        raise InvalidDistribution("acceptance must hold finite numbers ≥ 0; some are not. Check how they were measured.")
+    if largest > 1 + (SUM_TOLERANCE_FLOAT32 if single else SUM_TOLERANCE_FLOAT64):
+        raise InvalidDistribution(
+            f"acceptance must sum to at most 1, one draft being accepted at most; it sums to {largest:.9g}. If these are the "
+            "probabilities of accepting within the first i drafts, take differences."
+        )
+    wide = xp.astype(array, xp.float64)
+    return wide / xp.maximum(sums, xp.ones_like(sums))[..., None] if largest > 1 else wide
+
+
 def rejected_mass(acceptance: ArrayLike) -> float:
     """Return the probability that no draft is accepted, 1 − Σ A; exactly 0 where the sum misses 1 by rounding alone.
 
@@ -130,7 +153,7 @@ def entropy_bits(mass: ArrayLike) -> float:
     return math.fsum(-positive * np.log2(positive)) + 0.0
 
 
-def acceptance_vector(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
+def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
     """Return the exact acceptance vector of a verifier on a problem.
 
     A(i) = Pr(the i-th draft is the accepted one) = α_i − α_{i−1}, i = 1..k.
@@ -143,7 +166,8 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> NDArray[np.float6
         problem: any batch `(..., V)`; its law gives k.
 
     Returns:
-        `(..., k)` in float64, non-negative, Σ = α_k ≤ 1; zeros where the support runs out of tokens to draft.
+        `(..., k)` in float64, non-negative, Σ = α_k ≤ 1; zeros where the support runs out of tokens to draft. A NumPy array;
+        a tensor that passes gradients on where the problem requires them (see `otm.acceptance`).
 
     Raises:
         Unsupported: if the verifier's accept events are not nested in k, or it does not verify this law.
@@ -156,19 +180,25 @@ def acceptance_vector(verifier: Verifier, problem: Problem) -> NDArray[np.float6
     >>> acceptance_vector(otm.RecursiveRejection(), problem).round(12).tolist()
     [0.2, 0.8]
     """
-    require_support(verifier, check_problem(problem).law)
+    require_support(verifier, check_problem(problem, gradients=True).law)
     k = problem.law.k
     if k > 1 and not isinstance(verifier, NESTED):
         raise Unsupported(
             f"An acceptance vector needs accept events that are nested in k; those of {verifier!r} are not: what happens to the "
             f"first draft depends on how many follow. Choose {', '.join(cls.__name__ for cls in NESTED)}, or k = 1."
         )
+    if tracks_gradient(problem.draft, problem.target):
+        curve = acceptance_curve(verifier, problem, k=range(1, k + 1))
+        xp = namespace(curve)
+        return xp.moveaxis(xp.concat([curve[:1, ...], xp.clip(curve[1:, ...] - curve[:-1, ...], 0.0, None)], axis=0), 0, -1)
     shape = (*problem.batch_shape, problem.num_tokens)
-    draft, target = (np.broadcast_to(to_numpy(mass), shape).reshape(-1, shape[-1]) for mass in (problem.draft, problem.target))
+    # In float64 at once: a float32 row that passes the gate twice is divided by its sum, and rounded to float32, twice.
+    wide = (np.broadcast_to(to_numpy(unit_rows(mass)), shape) for mass in (problem.draft, problem.target))
+    draft, target = (mass.reshape(-1, shape[-1]) for mass in wide)
     rows = []
     for p, q in zip(draft, target, strict=True):
         row = Problem(draft=p, target=q, law=problem.law).single(purpose="An acceptance vector")
-        curve = np.asarray(acceptance_curve(verifier, row, k=range(1, k + 1)))
+        curve = acceptance_curve(verifier, row, k=range(1, k + 1))
         rows.append(np.maximum(np.diff(curve, prepend=0.0), 0.0))
     return np.asarray(rows).reshape(*shape[:-1], k)
 

@@ -34,10 +34,12 @@ class Verifier(Scheme):
     Attributes:
         lossless: whether the output has exactly the target's law, for every problem that the verifier supports.
         laws: the draft laws that it applies to: a class with any number of drafts, or one law where the number matters.
+        differentiable: whether `acceptance` passes gradients on to tensors that require them.
     """
 
     lossless: ClassVar[bool]
     laws: ClassVar[tuple[type[Law] | Law, ...]]
+    differentiable: ClassVar[bool] = False
 
     def supports(self, law: Law) -> bool:
         """Whether this verifier applies to drafts drawn by `law`."""

@@ -34,7 +34,8 @@ class Fuzzy(LossyVerifier):
     Raises:
         InvalidParameter: if an argument is out of range.
 
-    Cost: O(V), batched. Reference: Holsman, Huang & Dhingra 2025 (2502.20704), divergence gate with a tunable threshold. The
+    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Reference: Holsman, Huang & Dhingra 2025 (2502.20704), divergence gate with a tunable threshold. The
     default threshold is this library's; the paper tunes it per model pair.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))  # TV = 1/4

@@ -26,7 +26,8 @@ class GreedyOptimal(Verifier):
     the optimum of the law: a rejected x has q(x) < s(x), so the residual cannot hit it. Rule and membership agree. Lossless.
     Law: Greedy(k).
 
-    Cost: O(V log V). Reference: Hu et al. 2025, verification of greedy draft sampling.
+    Cost: O(V log V). Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
+    Reference: Hu et al. 2025, verification of greedy draft sampling.
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.Greedy(2))
     >>> round(otm.acceptance(GreedyOptimal(), problem), 12), round(otm.optimal_acceptance(problem), 12)

@@ -16,18 +16,20 @@ H(γ) = p_acc(γ), and a bracketed iteration on scalars the root inside. One cur
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, clip, namespace, quiet, total
+from otm._arrays import Array, by_rows, clip, is_on_host, namespace, quiet, total, tracks_gradient, untracked
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
-from otm.overlap import OverlapCurve
-from otm.overlap.curve import on_rows
+from otm.overlap import OverlapCurve, Piece, arrays
+from otm.overlap.gradient import along_curve
+from otm.overlap.rows import on_rows
 from otm.pmf import check_real
-from otm.problem import Problem, require_law
+from otm.problem import Problem, refuse_gradients, require_law
 from otm.results import Definition
 from otm.verifiers.base import CurvedVerifier
 from otm.verifiers.rules import AcceptInTurn
@@ -35,6 +37,7 @@ from otm.verifiers.rules import AcceptInTurn
 _NEWTON_STEPS = 16
 _BISECTIONS = 60
 _SETTLED = 2.0**-52
+_SECTIONS, _ROUNDS = 256, 8  # 2⁵² log k for every k up to 2⁵³
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +55,9 @@ class KSeq(CurvedVerifier):
         InvalidParameter: for γ < 1, and on use for γ < γ*, where clipping the negative residual would make the scheme lossy (unless
             every token with q > 0 has q/p ≥ p_acc/β, where nothing is clipped).
 
-    Lossless. Law: IID(k). Cost: O(V log V) for γ*, O(V) with γ given. Accuracy: γ* to a few units in the last place.
+    Lossless. Law: IID(k). Cost: O(V), for γ* below 1,024 tokens O(V log V); a device is waited for once, and once more to check a
+    γ that is given. Accuracy: γ* to a few units in the last place.
+    Gradients: at γ*, by the implicit function theorem (docs/theory.md, "Gradients").
     Guarantee: at γ*, acceptance ≥ (1 − (1 − 1/k)^k) α* ≥ (1 − 1/e) α*.
     Reference: SpecTr, Algorithm 2, (5), (6), Theorem 2.
 
@@ -64,6 +69,7 @@ class KSeq(CurvedVerifier):
     title = "K-SEQ"
     lossless = True
     laws = (IID,)
+    differentiable = True
 
     gamma: float | None = None
 
@@ -88,7 +94,8 @@ class KSeq(CurvedVerifier):
         """Evaluate the closed form, batched; at γ* one sort, or the bins, serves every k."""
         if self.gamma is None:
             # At γ* the rule's acceptance is all: a residual draw cannot hit a rejected draft (docs/theory.md, "K-SEQ").
-            return by_rows(lambda p, q: _acceptance_at_root(_pieces(p, q, ks), ks), problem.draft, problem.target)
+            return _at_root(problem, ks, _acceptance_at_root, _slopes_of_acceptance)
+        refuse_gradients(problem, f"The acceptance of {self!r}, whose γ is given,")
         gamma = self.gamma
         pieces = []
         for k in ks:
@@ -104,14 +111,16 @@ def gamma_star(problem: Problem) -> Array:
         problem: a problem with an `IID` law; batches `(..., V)` allowed.
 
     Returns:
-        γ* `(...)` in float64, in [1, min(k, max q/p)]. With disjoint supports every γ solves it and γ* = 1.
+        γ* `(...)` in float64, in [1, min(k, max q/p)], with gradients for tensors that require them. With disjoint supports every
+        γ solves it and γ* = 1.
 
     Raises:
         Unsupported: for a law other than IID.
 
-    Cost: O(V log V) and some 80 steps on scalars. Accuracy: a few units in the last place times the root's condition number
-    1/(γ*|f′(γ*)|): near 1, but large where p and q differ by hardly anything, or where H is flat around the root because nearly
-    all of q lies at ratios below it. Acceptances are accurate regardless.
+    Cost: O(V) from 1,024 tokens on, O(V log V) below, and some 80 steps on scalars; a device is waited for once. Accuracy: a few
+    units in the last place times the root's condition number 1/(γ*|f′(γ*)|): near 1, but large where p and q differ by hardly
+    anything, or where H is flat around the root because nearly all of q lies at ratios below it. Acceptances are accurate all the
+    same.
     Reference: SpecTr, (6), Lemma 3.
 
     >>> problem = otm.Problem(draft=otm.examples.uniform(120), target=otm.examples.uniform(60, vocabulary=120), law=otm.IID(2))
@@ -126,13 +135,29 @@ def _iid(problem: object) -> Law:
         problem,
         IID,
         message="K-SEQ's division factor is defined for i.i.d. drafts; the problem has {law!r}. Use law=otm.IID({law.k}).",
+        gradients=True,
     )
 
 
 def gamma_star_curve(problem: Problem, ks: Sequence[int]) -> Array:
     """Return γ* for each k, shape `(len(ks), ...)`, all from one curve (see `gamma_star`)."""
     _iid(problem)
-    return by_rows(lambda p, q: _root(_pieces(p, q, ks), ks)[0], problem.draft, problem.target)
+    return _at_root(problem, ks, lambda pieces, ks: _root(pieces, ks)[0], _slopes_of_root)
+
+
+def _at_root(
+    problem: Problem,
+    ks: Sequence[int],
+    answer: Callable[[Array, Sequence[int]], Array],
+    slopes: Callable[[Array, Sequence[int]], Array],
+) -> Array:
+    """Return an answer at γ*_k for each k, `(len(ks), ...)`; `slopes` are its derivatives by H at fixed γ*, for gradients."""
+    draft, target = problem.draft, problem.target
+    pieces = _pieces(untracked(draft), untracked(target), ks)
+    values = answer(pieces, ks)
+    if not tracks_gradient(draft, target):
+        return values
+    return along_curve(values, draft, target, levels=_root(pieces, ks)[0], weights=slopes(pieces, ks))
 
 
 def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
@@ -195,19 +220,42 @@ def kseq_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
 
 def _pieces(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     """Return the linear piece of each row's curve on which γ*_k lies, `(5, len(ks), ...)`, without a sort where that can be had."""
-    return on_rows(lambda bins, *rows: bins.kseq_pieces(*rows, ks), lambda curve: _pieces_along(curve, ks), draft, target)
+
+    def in_bins(way: Any, p: Array, q: Array) -> tuple[Array, Array]:
+        if way is arrays:
+            like = _exponents(ks, p[..., 0]) + namespace(p).zeros_like(p[..., 0])
+            piece, left = arrays.piece(p, q, _beyond(ks, p[..., 0]), like=like)
+            pieces = _stacked(piece)
+        else:
+            pieces, left = way.kseq_pieces(p, q, ks)
+        return namespace(p).reshape(pieces, (5 * len(ks), -1)), left
+
+    def by_sort(curve: OverlapCurve) -> Array:
+        pieces = _pieces_along(curve, ks)
+        return namespace(pieces).reshape(pieces, (5 * len(ks), *tuple(pieces.shape[2:])))
+
+    flat = on_rows(in_bins, by_sort, draft, target)
+    return namespace(flat).reshape(flat, (5, len(ks), *tuple(flat.shape[1:])))
 
 
 def _pieces_along(curve: OverlapCurve, ks: Sequence[int]) -> Array:
     """Return the pieces on which H(γ) crosses p_acc(H(γ)/γ): number of tokens beyond, both ends, slope, offset."""
-    xp = namespace(curve.ratio)
-    k = _exponents(ks, curve.ratio[..., 0])
+    like = _exponents(ks, curve.ratio[..., 0]) + namespace(curve.ratio).zeros_like(curve.ratio[..., 0])
+    return _stacked(curve.piece(_beyond(ks, curve.ratio[..., 0]), like=like))
+
+
+def _beyond(ks: Sequence[int], like: Array) -> Callable[[Array, Array, Array], Array]:
+    """Return the condition that γ > γ*, which lies in [1, k]: H(γ) > p_acc(γ)."""
+    k = _exponents(ks, like)
 
     def beyond(gamma: Array, slope: Array, offset: Array) -> Array:
-        """Whether γ > γ*, which lies in [1, k]: H(γ) > p_acc(γ)."""
         return (gamma > k) | ((gamma > 1.0) & (gamma * slope + offset > _accept(slope + offset / gamma, k)))
 
-    piece = curve.piece(beyond, like=k + xp.zeros_like(curve.ratio[..., 0]))
+    return beyond
+
+
+def _stacked(piece: Piece) -> Array:
+    xp = namespace(piece.slope)
     parts = (xp.astype(piece.num_beyond, xp.float64), piece.low, piece.high, piece.slope, piece.offset)
     return xp.stack(parts, axis=0)
 
@@ -229,13 +277,44 @@ def _root(pieces: Array, ks: Sequence[int]) -> tuple[Array, Array]:
     right = xp.where(equal, left, xp.maximum(left, xp.minimum(high, k + xp.zeros_like(left))))
     outside = xp.where(equal, xp.ones_like(left), offset)
     with quiet():
-        gamma = _solve_between(left, right, slope, outside, k)
+        solve = _solve_between if is_on_host(left) else _solve_in_sections
+        gamma = solve(left, right, slope, outside, k)
         return gamma, clip(slope + outside / gamma, 0.0, 1.0)
 
 
 def _acceptance_at_root(pieces: Array, ks: Sequence[int]) -> Array:
     with quiet():
         return _accept(_root(pieces, ks)[1], _exponents(ks, pieces[0, 0, ...]))
+
+
+def _slopes_of_acceptance(pieces: Array, ks: Sequence[int]) -> Array:
+    """Return how the acceptance moves with H(γ*) at fixed γ*, `(len(ks), ...)`: (s β/γ)/(A + s B/γ²), see `_slopes_of_root`.
+
+    Where p = q, at its largest value, 0; with disjoint supports 1.
+    """
+    beta, gamma, s, steepness = _around_root(pieces, ks)
+    with quiet():
+        slopes = s * beta / gamma / steepness
+    return namespace(pieces).where(steepness > 0, slopes, 1.0 - clip(beta, 0.0, 1.0))
+
+
+def _slopes_of_root(pieces: Array, ks: Sequence[int]) -> Array:
+    """Return how γ* moves with H(γ*) at fixed γ*, `(len(ks), ...)`: −(1 − s/γ)/(A + s B/γ²), s = k (1 − β)^{k−1}.
+
+    By the implicit function theorem on H(γ) = p_acc(H(γ)/γ), where H = A γ + B; 0 where p = q or supports are disjoint.
+    """
+    _, gamma, s, steepness = _around_root(pieces, ks)
+    with quiet():
+        slopes = (s / gamma - 1.0) / steepness
+    return namespace(pieces).where(steepness > 0, slopes, 0.0 * gamma)
+
+
+def _around_root(pieces: Array, ks: Sequence[int]) -> tuple[Array, Array, Array, Array]:
+    """Return β, γ*, s = p_acc′(β), and the derivative A + s B/γ² of γβ − p_acc by γ, `(len(ks), ...)` each."""
+    gamma, beta = _root(pieces, ks)
+    k = _exponents(ks, pieces[0, 0, ...])
+    s = k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0)
+    return beta, gamma, s, pieces[3, ...] + s * pieces[4, ...] / gamma**2
 
 
 def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:
@@ -265,3 +344,19 @@ def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: 
         if bool(xp.all(settled)):
             break
     return xp.where((inside == 0) & (outside == 0), smallest, gamma)  # disjoint supports: every γ solves it
+
+
+def _solve_in_sections(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:
+    """Return the same root where asking whether it is settled would wait for a device: a fixed number of rounds, 8 bits each.
+
+    A bracket within [1, k] is cut into `_SECTIONS` parts of one ratio; log k parts by _SECTIONS^rounds are below 2⁻⁵².
+    """
+    xp, smallest = namespace(left), left
+    parts = xp.reshape(xp.arange(1, _SECTIONS, dtype=left.dtype, device=left.device) / _SECTIONS, (-1, *(1,) * left.ndim))
+    for _ in range(_ROUNDS):
+        ratio = right / left
+        gamma = left * ratio**parts
+        below = gamma * inside + outside < _accept(inside + outside / gamma, k)
+        count = xp.sum(xp.astype(below, left.dtype), axis=0)
+        left, right = left * ratio ** (count / _SECTIONS), left * ratio ** ((count + 1.0) / _SECTIONS)
+    return xp.where((inside == 0) & (outside == 0), smallest, right)

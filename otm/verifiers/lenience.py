@@ -31,7 +31,8 @@ class Lenience(LossyVerifier):
     Raises:
         InvalidParameter: if either is out of range.
 
-    Cost: O(V), batched. Reference: Leviathan et al. 2023, Appendix A.5.
+    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Reference: Leviathan et al. 2023, Appendix A.5.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> otm.acceptance(Lenience(0.8), problem), otm.lossy.output_law(Lenience(0.8), problem)  # min(.75, .5/.8) + .25

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm._arrays import Array, by_rows
+from otm._arrays import Array, by_rows, namespace, tracks_gradient, untracked
 from otm.drafts.iid import IID
 from otm.overlap import overlap_at
+from otm.overlap.gradient import along_curve
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Verifier
@@ -20,7 +21,8 @@ class Maximal(Verifier):
     α = Σ_x min(p(x), q(x)) = 1 − TV(p, q), which no coupling exceeds. Rule and membership agree: a rejected draft has no residual
     mass. Lossless. Law: IID(1).
 
-    Cost: O(V). Reference: Leviathan et al. 2023, Algorithm 1; Chen et al. 2023; SpecTr, Algorithm 1 and (1) (which prints this
+    Cost: O(V). Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Reference: Leviathan et al. 2023, Algorithm 1; Chen et al. 2023; SpecTr, Algorithm 1 and (1) (which prints this
     acceptance as the cost).
 
     >>> otm.acceptance(Maximal(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)))
@@ -30,6 +32,7 @@ class Maximal(Verifier):
     title = "single-draft rejection"
     lossless = True
     laws = (IID(1),)
+    differentiable = True
 
     def prepare(self, problem: Problem) -> AcceptInTurn:
         """Compute acceptance probabilities and residual."""
@@ -38,4 +41,8 @@ class Maximal(Verifier):
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return Σ min(p, q)."""
-        return by_rows(lambda p, q: overlap_at(p, q)[None], problem.draft, problem.target)[0]
+        p, q = problem.draft, problem.target
+        if not tracks_gradient(p, q):
+            return by_rows(lambda p, q: overlap_at(p, q)[None], p, q)[0]
+        value = by_rows(lambda p, q: overlap_at(p, q)[None], untracked(p), untracked(q))
+        return along_curve(namespace(p).asarray(value, device=p.device), p, q, levels=1.0)[0]

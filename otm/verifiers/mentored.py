@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, namespace, quiet, to_numpy, total
-from otm.overlap.curve import ascending
 from otm.pmf import check_real
-from otm.taut_string import Hull, string_law
+from otm.taut_string import Hull, by_ratio, string_law
 from otm.verifiers.lossy_rule import LossyVerifier, normalised_excess
 
 
@@ -70,7 +69,7 @@ def mentored_law(draft: NDArray[np.float64], target: NDArray[np.float64], kl: fl
     """
     p, q = draft / draft.sum(), target / target.sum()
     drafted, zeros = np.flatnonzero(q > 0), q == 0
-    tokens = drafted[ascending(p[drafted], q[drafted])]
+    tokens = drafted[by_ratio(p[drafted], q[drafted])]
     steps_q, steps_p, vertical = q[tokens], p[tokens], float(p[zeros].sum())
     hull = Hull.of(steps_q, steps_p, vertical)
     rejected = hull.solve(kl)

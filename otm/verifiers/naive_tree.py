@@ -24,7 +24,8 @@ class NaiveTree(Verifier):
 
     The rule accepts what is among the drafts, so rule and membership agree. Lossless. Law: IID(k).
 
-    Cost: O(V). Reference: the naive tree baseline of Dynamic Delayed Tree Expansion 2026 (arXiv 2602.16994); Leviathan et al. 2023
+    Cost: O(V). Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
+    Reference: the naive tree baseline of Dynamic Delayed Tree Expansion 2026 (arXiv 2602.16994); Leviathan et al. 2023
     for k = 1.
 
     >>> otm.acceptance(NaiveTree(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)))  # 3/4 + (1/4)(1/4)

@@ -7,14 +7,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, namespace, total
+from otm._arrays import Array, by_rows, namespace, total, tracks_gradient, unit_rows, untracked, with_gradient
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.overlap import overlap_at
+from otm.overlap.gradient import height_and_slope
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import CurvedVerifier
-from otm.verifiers.rejection_without_replacement import RecursiveRejectionWithoutReplacementRule, exact_acceptance
+from otm.verifiers.rejection_without_replacement import (
+    RecursiveRejectionWithoutReplacementRule,
+    exact_acceptance,
+    with_path_gradient,
+)
 from otm.verifiers.rules import AcceptInTurn, single_draft_rejection
 
 
@@ -34,7 +39,7 @@ class RecursiveRejection(CurvedVerifier):
 
     Cost: O(k V) for i.i.d. drafts; without replacement V!/(V − k + 1)! paths, at most ten million (else `TooLarge`; intervals from
     `otm.verifiers.rao_blackwell_acceptance`). Accuracy: each residual is normalised by its own sum, so the rejection
-    probability keeps relative accuracy.
+    probability keeps relative accuracy. Gradients: under both laws; without replacement see `MAX_DIFFERENTIATED_PATHS`.
     Reference: RRS, SpecInfer [Miao et al. 2024, multi-step speculative sampling]; without replacement RSD [Jeon et al. 2024],
     Sequoia [Chen et al. 2024], and the batch of ERSD's generalised speculative decoding [Kobus & Gündüz 2025, Algorithm 4].
 
@@ -46,6 +51,7 @@ class RecursiveRejection(CurvedVerifier):
     title = "recursive rejection"
     lossless = True
     laws = (IID, WithoutReplacement)
+    differentiable = True
 
     def prepare(self, problem: Problem) -> AcceptInTurn | RecursiveRejectionWithoutReplacementRule:
         """Compute the k acceptance vectors and the last residual; without replacement, running sums that give them on a path."""
@@ -61,10 +67,15 @@ class RecursiveRejection(CurvedVerifier):
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
         """Read every prefix of one recursion to max(ks), batched; without replacement, sum over paths for each k, one row."""
         if not isinstance(problem.law, WithoutReplacement):
-            return by_rows(lambda p, q: _without_order(p, q, ks), problem.draft, problem.target)
+            return _without_order(problem.draft, problem.target, ks)
         purpose = "The exact acceptance without replacement"
-        values = [exact_acceptance(problem.with_law(problem.law.with_k(k)).single(purpose=purpose)) for k in ks]
-        xp = namespace(problem.draft, problem.target)
+        p, q, xp = problem.draft, problem.target, namespace(problem.draft, problem.target)
+        # In float64 at once: float32 rows that pass the gate twice are rounded twice.
+        plain = Problem(draft=unit_rows(untracked(p)), target=unit_rows(untracked(q)), law=problem.law)
+        single = plain.single(purpose=purpose)
+        values = [exact_acceptance(single.with_law(problem.law.with_k(k))) for k in ks]
+        if tracks_gradient(p, q):
+            return xp.stack([with_path_gradient(value, p, q, k) for value, k in zip(values, ks, strict=True)], axis=0)
         return xp.asarray(values, dtype=xp.float64, device=problem.draft.device)
 
 
@@ -91,4 +102,24 @@ def rejection_levels(height: Callable[[Array], Array], whole: Array, ks: Sequenc
 
 def _without_order(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     """Evaluate the curve level by level: k passes are cheaper than a sort."""
-    return rejection_levels(lambda level: overlap_at(draft, target, level), total(target), ks)
+
+    def values(p: Array, q: Array) -> Array:
+        return rejection_levels(lambda level: overlap_at(p, q, level), total(q), ks)
+
+    if tracks_gradient(draft, target):
+        found = namespace(draft).asarray(by_rows(values, untracked(draft), untracked(target)), device=draft.device)
+        return with_gradient(found, _levels_in_turn(draft, target, ks))
+    return by_rows(values, draft, target)
+
+
+def _levels_in_turn(draft: Array, target: Array, ks: Sequence[int]) -> Array:
+    """Return H(t_k) for each k with the gradient that the levels before it pass on: dt_{i+1} = (1 − P(r ≥ t_i)) dt_i − dH(t_i)."""
+    xp = namespace(draft, target)
+    level = xp.ones_like(total(untracked(target)))
+    moved, heights = 0.0 * level, {}
+    for stage in range(1, max(ks) + 1):
+        height, slope = height_and_slope(draft, target, level)
+        heights[stage] = height + slope * moved
+        moved = moved - heights[stage]
+        level = level + 1.0 - untracked(height)
+    return xp.stack([heights[k] for k in ks], axis=0)

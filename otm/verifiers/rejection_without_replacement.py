@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import inverse_cdf, quiet, running_sum
+from otm._arrays import Array, inverse_cdf, namespace, quiet, running_sum, to_numpy, total, with_gradient
 from otm.drafts.base import PAD
 from otm.drafts.without_replacement import Remaining, choose_gap, gaps_between
 from otm.errors import TooLarge
@@ -33,6 +33,7 @@ from otm.verifiers.base import Conditional
 from otm.verifiers.rules import accepted_in_turn, first_accepted
 
 MAX_PATHS = 10_000_000
+MAX_DIFFERENTIATED_PATHS = 1_000_000
 _ELEMENTS_AT_ONCE = 1 << 20
 SCALE = 1.0 / ROOM
 """What target masses are multiplied by: the ratios, and the sums of them that θ is, are then finite for every float p > 0."""
@@ -232,6 +233,68 @@ def exact_acceptance(problem: Problem) -> float:
         else:
             waiting.extend(paths_here.extend(rule))
     return min(1.0, max(0.0, 1.0 - math.fsum(rejected)))
+
+
+def with_path_gradient(value: float, draft: Array, target: Array, k: int) -> Array:
+    """Return an exact acceptance with its gradient, from the same sum over paths of rejected drafts, all paths at once.
+
+    On a path every stage is a quotient of numbers θ, G(θ), R, and G(θ) is linear in p and q over the tokens with q > θp: once these
+    are found nothing is left but arithmetic.
+
+    Args:
+        value: what `exact_acceptance` returns.
+        draft, target: masses `(V,)` of one row.
+        k: number of drafts.
+
+    Raises:
+        TooLarge: beyond `MAX_DIFFERENTIATED_PATHS`, which are all kept.
+
+    Cost: that of `exact_acceptance`, and its memory for each path.
+    """
+    xp = namespace(draft, target)
+    p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+    remaining = Remaining.of(to_numpy(p))
+    residuals = Residuals.of(to_numpy(p), to_numpy(q))
+    k = min(k, remaining.size)
+    paths = math.perm(remaining.size, k - 1)
+    if paths > MAX_DIFFERENTIATED_PATHS:
+        raise TooLarge(
+            f"The gradient is limited to {MAX_DIFFERENTIATED_PATHS:,} paths of rejected drafts; {k} drafts over {remaining.size:,} "
+            f"tokens have {paths:,}. Take i.i.d. drafts, fewer tokens, or call .detach() for the value alone."
+        )
+
+    def place(index: NDArray[Any]) -> Array:
+        return xp.asarray(index, device=draft.device)
+
+    def picked(array: Array, index: NDArray[Any]) -> Array:
+        return xp.take(array, place(index), axis=0)
+
+    nothing = 0.0 * q[:1]
+    drafted, wanted = (xp.concat([nothing, xp.cumulative_sum(picked(mass, residuals.tokens), axis=-1)]) for mass in (p, q))
+
+    def mass_above(theta: Array) -> Array:
+        count = np.searchsorted(residuals.falling, -SCALE * to_numpy(theta), side="left")
+        return picked(wanted, count) - theta * picked(drafted, count)
+
+    tokens_p, tokens_q = picked(p, remaining.tokens), picked(q, remaining.tokens)
+    theta, mass, left, weight = nothing, total(q[None, :]), total(p[None, :]), 1.0 + nothing
+    taken = np.empty((1, 0), dtype=np.int64)
+    for stage in range(k):
+        before, after = mass, theta + mass / left
+        mass = mass_above(after)
+        if stage == k - 1:
+            return with_gradient(place(np.asarray(value)), -total(weight * mass / before))
+        kept = xp.clip(tokens_q - theta[:, None] * tokens_p, 0.0, None) / before[:, None]
+        rejected = weight[:, None] * xp.clip(tokens_p / left[:, None] - kept, 0.0, None)
+        possible = to_numpy(rejected) > 0
+        np.put_along_axis(possible, taken, False, axis=1)
+        possible &= (to_numpy(mass) > 0)[:, None]
+        row, column = np.nonzero(possible)
+        taken = np.column_stack([taken[row], column])
+        theta, mass, weight = picked(after, row), picked(mass, row), rejected[place(row), place(column)]
+        # What is left is summed, never 1 − what was taken; how it changes is minus how that does.
+        left = with_gradient(place(remaining.mass(taken)), picked(left, row) - picked(tokens_p, column))
+    raise AssertionError("a path has at least one stage")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -36,7 +36,8 @@ class SpecHub(Verifier):
     Rule and membership agree: the residual has mass only where x is accepted for sure. Lossless, and optimal for its drafts.
     Against recursive rejection without replacement it goes either way. Law: Greedy(2).
 
-    Cost: O(V). Reference: SpecHub [Sun et al. 2024, arXiv 2411.05289].
+    Cost: O(V). Accuracy: (3ν + 2 min(k, 64) + 16) u (docs/theory.md, "Plain sums").
+    Reference: SpecHub [Sun et al. 2024, arXiv 2411.05289].
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.Greedy(2))
     >>> round(otm.acceptance(SpecHub(), problem), 12)  # .2 + min(.2, .6) + min(.6, .4)

@@ -24,7 +24,8 @@ class TypicalAcceptance(LossyVerifier):
     Raises:
         InvalidParameter: if either is out of range.
 
-    Cost: O(V), batched. Reference: Medusa [Cai et al. 2024], section 2.3.1. There the rule extends a sequence and a rejection ends
+    Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Reference: Medusa [Cai et al. 2024], section 2.3.1. There the rule extends a sequence and a rejection ends
     it at the last accepted token; for one token, what follows is a draw from the target.
 
     >>> problem = otm.Problem(draft=[0.6, 0.4, 0.0], target=[0.05, 0.55, 0.4], law=otm.IID(1))  # threshold 0.09

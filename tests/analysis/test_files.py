@@ -44,3 +44,23 @@ def test_an_unwritable_place_is_told(tmp_path: Path) -> None:
         files.make_folder(tmp_path / "file" / "run")
     error = OSError(30, "Read-only file system")
     assert "Choose another --out" in files.explain(error, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1, "a": 2}', '{"a": NaN}', '{"a": [-Infinity]}', '{"a": 1e400}', b"\xff{}", b"\xef\xbb\xbf{}", "[" * 10**5]
+)
+def test_json_that_readers_would_differ_on_is_refused(text: str | bytes) -> None:
+    with pytest.raises((ValueError, RecursionError)):
+        files.plain_json(text)
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe without a writer, a folder, and what the kernel offers as a file of size 0, whose end may never come."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, tmp_path / "none"):
+        with pytest.raises(OSError, match="no regular file"):
+            files.read_small(path, 10)
+    assert files.read_small(Path("/proc/self/status"), 10) == b""
+    (tmp_path / "large").write_bytes(bytes(11))
+    with pytest.raises(ValueError, match="larger than 10"):
+        files.read_small(tmp_path / "large", 10)

@@ -76,7 +76,89 @@ def test_a_battery_of_nothing_is_refused() -> None:
 
 def test_what_is_undecided_is_listed() -> None:
     """Two equally likely tokens by the sum of two uniforms: lossless where the target is even, and the halving cannot say so."""
-    result = audit.exact_battery(lambda p, q, drafts, uniforms: int(len(q) > 1 and uniforms[0] + uniforms[1] < 1))
+    result = audit.exact_battery(
+        lambda p, q, drafts, uniforms: int(len(q) > 1 and uniforms[0] + uniforms[1] < 1), laws=[otm.IID(1)]
+    )
     assert result.audits["two tokens, IID(k=1)"].verdict == "undecided"
     assert result.verdict == "not lossless"  # elsewhere
     assert "\n\nUndecided: two tokens, IID(k=1)" in str(result)
+
+
+class TestDefaults:
+    """What a battery finds unless it is asked for something else."""
+
+    def test_any_second_draft_accepted(self) -> None:
+        result = audit.battery(lambda p, q, d, u: recursive(p, q, d, u) if len(d) < 2 else (int(d[1]), True), shrink_for=0)
+        assert result.verdict == "not lossless"
+        assert all("k=1)" not in label for label in result.failed)
+        assert set(result.coverage.drafts) == {1, 2, 3, 8}
+        assert max(result.coverage.vocabulary) == 2_000
+
+    def test_a_correct_one_is_lossless_and_the_samples_beside_take_nothing_from_it(self) -> None:
+        result = audit.battery(recursive)
+        assert result.verdict == "lossless"
+        assert {single.verdict for single in result.audits.values()} == {"lossless", "no difference found"}
+        assert 0.0 < result.false_alarm <= 1e-9
+        assert (result.left_out, result.uncovered, result.counterexample) == ((), (), None)
+
+    def test_a_fault_of_large_vocabularies_only(self) -> None:
+        """Beyond 64 tokens the draft passes: nothing of what is integrated has as many."""
+        result = audit.battery(lambda p, q, d, u: recursive(p, q, d, u) if len(p) <= 64 else int(d[0]), laws=[otm.IID(1)])
+        assert result.verdict == "not lossless"
+        assert result.failed
+        assert all("long tail of 2,000" in label for label in result.failed)
+        assert "### long tail of 2,000" in str(result)
+
+    def test_a_fault_of_nearly_certain_laws_only(self) -> None:
+        """A shortcut takes a draft of probability above .999 at once: .9995 against .6."""
+        result = audit.battery(
+            lambda p, q, d, u: int(d[0]) if p[d[0]] > 0.999 else recursive(p, q, d, u), laws=[otm.IID(1)], shrink_for=0
+        )
+        assert result.verdict == "not lossless"
+        assert result.severity >= 0.3994
+        assert "nearly certain" in result.worst or "one token each" in result.worst
+
+    def test_a_bonus_token_from_the_wrong_row(self) -> None:
+        result = audit.battery(lambda p, q, d, u: chain(p, np.concatenate([q[:-1], q[-2:-1]]), d, u), num_drafts=[1, 2])
+        assert result.verdict == "not lossless"
+        assert result.counterexample is not None
+        assert result.counterexample.first_position == 2
+        assert result.coverage.tokens == (2, 3)
+
+    @pytest.mark.parametrize("ignored", [1.0, 0.6])
+    def test_logits_at_temperatures(self, ignored: float) -> None:
+        """Lossless with the temperature asked for; with one of its own only there."""
+
+        def verify(p: Any, q: Any, d: Any, u: Any, temperature: float) -> Any:
+            return recursive(*(otm.from_logits(row, temperature=temperature) for row in (p, q)), d, u)
+
+        assert audit.battery(audit.LogitCandidate(verify)).verdict == "lossless"
+        fixed = audit.battery(audit.LogitCandidate(lambda p, q, d, u, temperature: verify(p, q, d, u, ignored)), shrink_for=0)
+        assert fixed.verdict == "not lossless"
+        assert not any(label.endswith(f"temperature {ignored:g}") for label in fixed.failed)
+
+    def test_randomness_of_its_own_is_sampled(self) -> None:
+        own = np.random.default_rng(15)
+        result = audit.battery(
+            lambda p, q, d, u: int(np.searchsorted(np.cumsum(q), own.random() * q.sum(), side="right")), laws=[otm.IID(1)]
+        )
+        assert result.verdict == "no difference found"
+        assert {means for means, _ in result.coverage.by} == {"samples"}
+
+    def test_numbers_of_drafts_that_a_callable_does_not_take_are_left_out(self) -> None:
+        def single(p: Any, q: Any, d: Any, u: Any) -> Any:
+            (x,) = d
+            return recursive(p, q, np.array([x]), u)
+
+        result = audit.battery(single)
+        assert result.verdict == "lossless"
+        assert result.coverage.drafts == (1,)
+        assert sum("too many values to unpack" in reason for reason in result.left_out) == 3
+        with pytest.raises(audit.candidate.CandidateFailure):
+            audit.battery(single, laws=[otm.IID(2)])
+
+    def test_the_wrong_kind_is_named(self) -> None:
+        with pytest.raises(otm.errors.InvalidParameter, match="verifies blocks"):
+            audit.exact_battery(chain)
+        with pytest.raises(otm.errors.InvalidParameter, match="verifies one token"):
+            audit.sequence_battery(recursive)

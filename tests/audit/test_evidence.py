@@ -19,6 +19,7 @@ from otm.audit.evidence import (
     pool,
     proportion_interval,
     samples_needed,
+    spread,
     variation_interval,
 )
 
@@ -128,3 +129,8 @@ def test_plans_that_cannot_be_made(bad: dict[str, Any], said: str) -> None:
     arguments = {"mass": [0.5, 0.5], "detect": 0.1, "false_alarm": 1e-3, "missed": 1e-2} | bad
     with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution), match=said):
         samples_needed(arguments.pop("mass"), **arguments)
+
+
+def test_the_spread_sees_what_is_left_beside_a_mass_of_one() -> None:
+    """1 − 1 is 0, but √1e-17 = 3.2e-9 is not, twice."""
+    assert spread(np.array([1e-17, 1.0])) == pytest.approx(math.sqrt(1e-17), rel=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from scipy.stats import binom
 
 import otm
 from otm import audit
+from otm.audit import log_audit
 from otm.audit.records import LogRecord, parse_record
 
 
@@ -36,7 +38,7 @@ def test_a_lossless_server_raises_no_alarm_and_a_lenient_one_does(tmp_path: Path
     for verifier, verdict in [(otm.Maximal(), "no difference found"), (otm.Lenience(0.5), "not lossless")]:
         file = tmp_path / "log.jsonl"
         file.write_text("\n".join(json.dumps(line) for line in served(verifier, 500)) + "\n\n", encoding="utf-8")
-        result = audit.log(file, law=otm.IID(1))
+        result = audit.log(file, law=otm.IID(1), detect=0.3)
         assert result.verdict == verdict
         assert (result.records, result.name) == (500, "log.jsonl")
         assert result.membership is not None
@@ -55,7 +57,7 @@ def test_found_without_the_draft_law_too() -> None:
             sharp = q**sharpness / (q**sharpness).sum()
             yield {"target": q.tolist(), "output": int(rng.choice(8, p=sharp))}
 
-    assert audit.log(records(greedy(800, 1.0))).verdict == "no difference found"
+    assert audit.log(records(greedy(800, 1.0)), detect=0.3).verdict == "no difference found"
     found = audit.log(records(greedy(800, 2.0)))
     assert found.verdict == "not lossless"
     assert found.membership is None
@@ -87,6 +89,72 @@ def test_the_bound_on_the_variation_holds() -> None:
     assert 0.5 * truth < result.variation_above <= truth
 
 
+class TestPower:
+    def test_one_record_is_no_verdict(self) -> None:
+        result = audit.log([parse_record('{"output": 1, "target": [0.5, 0.5]}', 1)])
+        assert (result.verdict, result.records_needed, result.contexts_needed) == ("no verdict", 88_503, 346)
+        assert "a total variation of 0.02 needs 88,503 records of 346 contexts" in str(result)
+
+    def test_one_context_is_no_verdict_however_often_it_is_seen(self) -> None:
+        rng = np.random.default_rng(5)
+
+        def line(even: bool) -> LogRecord:
+            q = np.array([0.5, 0.5, 0.0]) if even else np.array([*rng.dirichlet([1.0, 1.0]), 0.0])
+            return LogRecord("", np.array([], dtype=int), q, None, np.arange(2), int(rng.random() >= q[0]))
+
+        assert audit.log([line(True) for _ in range(500)], detect=0.3).verdict == "no verdict"
+        assert audit.log([line(False) for _ in range(500)], detect=0.3).verdict == "no difference found"
+
+    def test_a_drift_is_found_as_often_as_promised(self) -> None:
+        """Mass .2 moves to the draft's favourite, in contexts none of which comes twice; β = .1: above 7 misses of 20 have 4e-4.
+
+        A quarter of the drift with as many records is not always found, or the promise would be an idle one.
+        """
+        rng = np.random.default_rng(6)
+        needed = log_audit.records_needed(detect=0.2, missed=0.1)
+
+        def run(drift: float) -> bool:
+            found = []
+            for p, q in zip(rng.dirichlet(np.ones(5), needed), rng.dirichlet(np.full(5, 9.0), needed), strict=True):
+                favourite = int(p.argmax())
+                moved = (1.0 - drift / (1.0 - q[favourite])) * q
+                moved[favourite] += 1.0 - moved.sum()
+                none = np.array([], dtype=int)
+                found.append(
+                    LogRecord("", none, np.append(q, 0.0), np.append(p, 0.0), np.arange(5), int(rng.choice(5, p=moved)))
+                )
+            return audit.log(found, detect=0.2, missed=0.1).verdict == "not lossless"
+
+        assert sum(not run(0.2) for _ in range(20)) <= 7
+        assert not all(run(0.05) for _ in range(5))
+
+    def test_the_fixed_bets_are_the_mean_over_all_sets_of_cells(self) -> None:
+        sorting = log_audit._Sorting(np.array([30.0, 5.0, 15.0]), np.array([20.5, 13.0, 16.5]))
+        surplus = sorting.seen - sorting.expected
+        terms = [
+            math.exp(stake * sum(surplus[list(chosen)]) - 50 * stake**2 / 8)
+            for stake in log_audit._FIXED_STAKES
+            for size in range(4)
+            for chosen in itertools.combinations(range(3), size)
+        ]
+        assert math.isclose(sorting.log_fixed(50), math.log(sum(terms) / len(terms)), abs_tol=1e-12)
+
+    @pytest.mark.parametrize(("detect", "missed"), [(0.02, 1e-3), (0.1, 0.5), (1e-3, 1e-9), (1.0, 1e-3)])
+    def test_records_and_drift_are_inverse(self, detect: float, missed: float) -> None:
+        needed = log_audit.records_needed(detect=detect, missed=missed)
+        assert log_audit._drift_found(needed, 1e-9, missed) <= detect
+        assert needed == 1 or log_audit._drift_found(needed - 1, 1e-9, missed) > detect
+
+    def test_the_fixed_bets_alone_reach_the_alarm(self) -> None:
+        """At the number promised, with the outputs short of their mean by what has probability β: all surplus in one cell."""
+        needed, missed = log_audit.records_needed(), 1e-3
+        surplus = 0.02 * needed - math.sqrt(0.5 * needed * math.log(1 / missed))
+        cells = np.zeros(max(log_audit._SIZES))
+        sorting = log_audit._Sorting(cells.copy(), cells.copy())
+        sorting.seen[0], sorting.expected[1] = surplus, surplus
+        assert sorting.log_fixed(needed) - math.log(log_audit._MOST_PARTS) >= math.log(1e9)
+
+
 def test_an_impossible_token_is_an_alarm_by_itself() -> None:
     result = audit.log([parse_record('{"output": 1, "target": [1.0, 0.0]}', 1)])
     assert (result.verdict, result.alarm_at, result.log_e_value) == ("not lossless", 1, math.inf)
@@ -110,7 +178,7 @@ class TestUnlistedTokens:
         target = {"tokens": [0, 1], "tail": 0.0, "probabilities": [1.0, 0.0]}
         line = json.dumps({"drafts": [0, 7][: law.k], "draft": part, "target": target, "output": 0})
         result = audit.log((parse_record(line, i) for i in range(1, 301)), law=law)
-        assert result.verdict == "no difference found"
+        assert (result.verdict, result.alarm_at, result.contexts) == ("no verdict", None, 1)
 
     def test_more_drafts_than_listed_tokens(self) -> None:
         part = {"tokens": [0], "probabilities": [0.2], "tail": 0.8}

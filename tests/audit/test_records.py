@@ -90,3 +90,16 @@ def test_the_reader_streams_and_bounds_what_it_reads(tmp_path: Path, monkeypatch
 def test_ambiguous_records_are_refused(line: str) -> None:
     with pytest.raises(InvalidRecord):
         parse_record(line, 1)
+
+
+def test_the_error_names_the_file_and_what_is_empty_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "outputs.jsonl"
+    path.write_text('{"output": 0, "target": [1.0]}\n{}\n')
+    with pytest.raises(InvalidRecord, match=r"outputs\.jsonl: Line 2 is no record"):
+        list(read_log(path))
+    assert list(read_log("/proc/self/status")) == []  # a regular file by its mode, of size 0
+
+
+def test_listed_probabilities_without_tokens_are_refused() -> None:
+    with pytest.raises(InvalidRecord, match="one token for each"):
+        parse_record('{"output": 0, "target": {"tokens": null, "probabilities": [1.0], "tail": 0.0}}', 1)

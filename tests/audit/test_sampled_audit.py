@@ -60,7 +60,7 @@ def test_given_outputs() -> None:
     rng = np.random.default_rng(9)
     target = np.array([0.5, 0.25, 0.25])
     fair, unfair = rng.choice(3, p=target, size=20_000), rng.choice(3, p=[0.4, 0.35, 0.25], size=20_000)
-    assert audit.outputs(fair, target=target).verdict == "no difference found"
+    assert audit.outputs(fair, target=target, detect=0.05).verdict == "no difference found"
     found = audit.outputs(unfair, target=target)
     assert found.verdict == "not lossless"
     assert found.total_variation.low <= 0.1 <= found.total_variation.high
@@ -68,6 +68,19 @@ def test_given_outputs() -> None:
     for bad in ([], [3], [[0]], [0.5], [-1]):
         with pytest.raises(otm.errors.InvalidParameter, match="outputs must be"):
             audit.outputs(np.asarray(bad), target=target)
+
+
+def test_too_few_outputs_get_no_verdict() -> None:
+    """The plan of `samples_needed`, at half the level for each of the two tests, is where it begins."""
+    target = np.array([0.5, 0.25, 0.25])
+    needed = audit.samples_needed(target, detect=0.1, false_alarm=5e-10, missed=1e-3)
+    fair = np.random.default_rng(14).choice(3, p=target, size=needed)
+    assert audit.outputs(fair, target=target, detect=0.1).verdict == "no difference found"
+    short = audit.outputs(fair[:-50], target=target, detect=0.1)
+    assert short.verdict == "no verdict"
+    assert abs(short.samples_needed - needed) <= 1  # rounded up twice
+    assert f"0.1 needs {short.samples_needed:,} samples" in str(short)
+    assert audit.outputs(np.ones(50, dtype=int), target=target).verdict == "not lossless"  # an alarm needs no plan
 
 
 class TestCandidates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import mpmath
 import pytest
@@ -50,3 +51,11 @@ def test_the_guarantees_factor_keeps_its_digits(k: int) -> None:
     assert factor >= 1 - 1 / math.e
     problem = otm.Problem(draft=[1 / k, 1 - 1 / k], target=[1.0, 0.0], law=otm.IID(k))  # where the guarantee is the optimum
     assert otm.bounds.kseq_lower(problem) <= otm.optimal_acceptance(problem) + 4 * UNIT_ROUNDOFF
+
+
+def test_the_guarantee_is_rounded_down() -> None:
+    """By formula and rounding alone it passed what it bounds by 9e-16."""
+    problem = otm.Problem(draft=[0.2857, 0.7143], target=[0.2, 0.8], law=otm.IID(1))
+    true = 1 - (Fraction(0.2857) / (Fraction(0.2857) + Fraction(0.7143)) - Fraction(0.2) / (Fraction(0.2) + Fraction(0.8)))
+    found = Fraction(otm.bounds.kseq_lower(problem))
+    assert true - Fraction(1, 10**14) < found <= true

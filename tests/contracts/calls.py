@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import tempfile
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,14 +77,24 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield otm.SelectThenReject, {"selection": None}
 
     yield audit.Candidate, {"verify": lambda draft, target, drafts, uniforms: (int(drafts[0]), True), "name": "x"}
+    yield audit.BlockKernel, {"verify": lambda draft, target, drafts, rng: drafts, "name": "x"}
+    yield audit.LogitCandidate, {"verify": lambda draft, target, drafts, uniforms, temperature: int(drafts[0]), "name": "x"}
+    yield (
+        audit.assert_lossless,
+        {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "seed": 1, "seconds": 9.0, "shrink_for": 0.0},
+    )
+    yield audit.battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "seed": 1, "seconds": 9.0, "shrink_for": 0.0}
     yield audit.exact, {"candidate": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
-    yield audit.exact_battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "tolerance": 1e-9}
+    yield audit.exact_battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "tolerance": 1e-9, "shrink_for": 0.0}
     yield audit.log, {"records": _records(), "name": "x", "law": otm.IID(1), "false_alarm": 1e-9}
     yield audit.outputs, {"outputs": [0, 1, 1], "target": Q, "draft": P, "name": "x", "false_alarm": 1e-9, "missed": 1e-3}
+    yield audit.records_needed, {"detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
     yield audit.rounding_tolerance, {"num_tokens": 3, "k": 2, "unit_roundoff": 1e-16}
     yield audit.sampled, {"candidate": otm.Maximal(), "problem": SINGLE, "rng": rng(), "detect": 0.5, "false_alarm": 0.1}
     yield audit.sampler, {"verifier": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
     yield audit.samples_needed, {"mass": np.asarray(Q), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
+    blocks = {"candidate": first_matches, "draft": MARKOV, "target": MARKOV, "num_drafts": 1, "context": (0,)}
+    yield audit.sampled_blocks, blocks | {"rng": rng(), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
     yield audit.sampled_battery, {"candidate": otm.Maximal(), "rng": rng(), "laws": [otm.IID(1)], "detect": 0.5, "missed": 0.1}
     asked = {"candidate": first_matches, "draft": MARKOV, "target": MARKOV}
     yield audit.sequence, asked | {"num_drafts": 1, "context": (0,), "tolerance": 1e-9}
@@ -156,6 +168,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     vector = [0.5, 0.25]
     yield trees.TreeShape, {"parents": [0, 0, 1]}
     yield trees.PositionAcceptance, {"survival": [0.5, 0.25]}
+    yield from _planning()
     yield trees.acceptance_from_sequoia, {"values": [0.0, 0.5, 0.25, 0.25]}
     yield trees.acceptance_from_sequoia_static, {"values": [0.0, 0.5, 0.25]}
     yield trees.acceptance_to_sequoia, {"acceptance": vector}
@@ -177,6 +190,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield trees.shape_from_successors, {"successors": [[1, 2], [3], [], []]}
     yield trees.target_seconds_at, {"target_seconds": {1: 1.0, 8: 2.0}, "num_nodes": [1, 2]}
     yield trees.tree_acceptance, {"acceptance": vector, "shape": SHAPE}
+    yield trees.tree_expected_tokens, {"acceptance": vector, "shape": SHAPE}
     yield trees.tree_from_json, {"text": trees.tree_to_json(acceptance=vector, shape=SHAPE)}
     yield trees.tree_program, {"acceptance": vector, "num_nodes": 3, "max_depth": 2, "max_width": 2}
     yield trees.tree_to_json, {"acceptance": vector, "shape": SHAPE}
@@ -191,6 +205,51 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     distinct = PROBLEM.with_law(otm.WithoutReplacement(2))
     yield verifiers.rao_blackwell_acceptance, {"problem": distinct, "samples": 9, "rng": rng(), "confidence": 0.9}
     yield verifiers.selection_with_law, {"problem": PROBLEM, "law": P}
+
+
+def _planning() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
+    """Yield what reads records of acceptance and plans with them."""
+    steps = [trees.records.Tally.of_steps([0, 1, 2], [2, 1, 2], name=name) for name in "ab"]
+    record = trees.AcceptanceRecord(form="", unit="request", parts=tuple(steps), convention="")
+    costs = trees.CostSurface.of_points({(1, 0): 0.002}, {(1, 0, n): 0.020 for n in (1, 3)}, source="")
+    chain = trees.PositionAcceptance([0.5, 0.25])
+    for verb in (trees.estimate_tokens, trees.kaplan_meier, trees.survival_bounds):
+        yield verb, {"record": record}
+    for verb in (trees.request_mean_interval, trees.check_lengths):
+        yield verb, {"record": record, "confidence": 0.9}
+    yield trees.parse_acceptance, {"text": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}'}
+    for reader in (trees.read_acceptance, trees.read_costs):
+        yield _on_a_file(reader), {"path": None}
+    planned = {"record": record, "costs": costs}
+    yield trees.plan_lengths, planned | {"batches": [1], "contexts": [0], "extend": 2, "confidence": 0.9}
+    yield trees.plan_budget, {"record": record, "budget": 3}
+    yield trees.split_budget, {"survival": [[0.5, 0.25]], "budget": 1}
+    yield trees.vllm_lengths, planned | {"context": 0, "max_batch": 1}
+    for writer in (trees.vllm_simulation, trees.sglang_simulation, trees.tensorrt_llm_simulation):
+        yield writer, {"acceptance": chain}
+    yield chain.extended, {"length": 3}
+    yield trees.CostSurface.flat, {"draft": 0.002, "target": 0.020}
+    yield trees.records.Tally.of_steps, {"accepted": [0, 1], "drafted": [1, 1], "name": ""}
+    yield trees.records.Tally.of_histogram, {"counts": [2, 1], "name": "", "offered": [0, 3]}
+    yield trees.records.Tally.of_survivors, {"survivors": [2, 1], "steps": 3, "name": "", "accepted": 3}
+
+
+def _on_a_file(reader: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a reader that is given a good file where it is given no path."""
+    good = {
+        "read_acceptance": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}',
+        "read_costs": trees.CostSurface.flat(draft=0.002, target=0.020).to_json(),
+    }
+
+    def read(path: Any) -> Any:
+        if path is not None:
+            return reader(path)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "file"
+            file.write_text(good[reader.__name__], encoding="utf-8")
+            return reader(file)
+
+    return _named(reader, read)
 
 
 def _records() -> list[Any]:

@@ -126,12 +126,19 @@ def test_rules_run_on_numpy_whatever_comes_in(backend: Backend) -> None:
     np.testing.assert_array_equal(otm.optimal_cut(problem), otm.optimal_cut(wide))
 
 
-def test_tensors_that_require_gradients_are_read(backend: Backend) -> None:
+def test_tensors_that_require_gradients_are_read_where_those_are_passed_on(backend: Backend) -> None:
     if backend.library != "torch":
         pytest.skip("NumPy has no gradients")
+    import torch
+
     tensor = backend.array([0.5, 0.25, 0.25]).requires_grad_()
     problem = Problem(draft=tensor, target=tensor, law=IID(2))
-    assert otm.optimal_acceptance(problem.single(purpose="a test")) == pytest.approx(1.0, abs=backend.tolerance)
+    assert otm.optimal_acceptance(problem).item() == pytest.approx(1.0, abs=backend.tolerance)
+    with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
+        problem.single(purpose="A test")
+    with torch.no_grad():
+        unrecorded = Problem(draft=tensor, target=tensor, law=IID(2))
+    assert otm.optimal_acceptance(unrecorded.single(purpose="A test")) == pytest.approx(1.0, abs=backend.tolerance)
 
 
 def test_the_library_never_imports_torch() -> None:

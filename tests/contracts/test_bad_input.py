@@ -835,8 +835,6 @@ def test_whatever_stands_for_an_argument_is_answered_or_refused(
 @pytest.mark.parametrize(
     "call",
     [
-        pytest.param(otm.from_logits, id="from_logits"),
-        pytest.param(otm.normalise, id="normalise"),
         pytest.param(otm.trees.check_acceptance, id="check_acceptance"),
         pytest.param(lambda mass: otm.trees.tunstall_upper(mass, num_nodes=3), id="tunstall_upper"),
         pytest.param(lambda mass: otm.trees.optimal_tree(mass, num_nodes=3).acceptance, id="optimal_tree"),
@@ -846,9 +844,12 @@ def test_whatever_stands_for_an_argument_is_answered_or_refused(
         pytest.param(lambda mass: otm.examples.describe(mass)["entropy_bits"], id="describe"),
     ],
 )
-def test_gradients_are_left_behind_and_masks_without_effect_are_plain(call: Callable[[Any], Any]) -> None:
+def test_gradients_are_refused_and_masks_without_effect_are_plain(call: Callable[[Any], Any]) -> None:
+    """A gradient that is left behind would be a term of a loss that trains nothing."""
     plain = np.array([0.5, 0.25, 0.25])
-    for values in (_tensor(plain, requires_grad=True), np.ma.array(plain, mask=[0, 0, 0]), list(plain)):
+    with pytest.raises(otm.errors.InvalidDistribution, match=r"\.detach\(\)"):
+        call(_tensor(plain, requires_grad=True))
+    for values in (_tensor(plain, requires_grad=True).detach(), np.ma.array(plain, mask=[0, 0, 0]), list(plain)):
         answer = call(values)
         np.testing.assert_array_equal(np.asarray(answer), np.asarray(call(plain)))
         assert not isinstance(answer, np.ma.MaskedArray)

@@ -5,15 +5,30 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 import otm
 from otm import Problem
 
 ROWS, NUM_TOKENS = 48, 64_000
 
+
+def in_torch(problem: Problem) -> Problem:
+    return Problem(draft=torch.from_numpy(problem.draft), target=torch.from_numpy(problem.target), law=problem.law)
+
+
+def without_numba(function: Callable[[Problem], object], problem: Problem) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(otm.overlap.rows, "compiled", lambda _: None)
+        return function(problem)
+
+
 CALLS: dict[str, Callable[[Problem], object]] = {
     "optimal_acceptance": otm.optimal_acceptance,
     "optimal_acceptance_curve": lambda p: otm.optimal_acceptance_curve(p, k=range(1, 9)),
+    "optimal_acceptance of torch": lambda p: otm.optimal_acceptance(in_torch(p)),
+    "optimal_acceptance without numba": lambda p: without_numba(otm.optimal_acceptance, p),
+    "KSeq without numba": lambda p: without_numba(lambda p: otm.acceptance(otm.KSeq(), p), p),
     "optimal_bracket": otm.bounds.optimal_bracket,
     "KSeq": lambda p: otm.acceptance(otm.KSeq(), p),
     "KSeq, gamma given": lambda p: otm.acceptance(otm.KSeq(8.0), p),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+import scipy.special
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,3 +58,21 @@ def test_bounds(law: otm.Law, data: st.DataObject) -> None:
         table = otm.acceptance_table(draft=problem.draft, target=problem.target, k=[1])
         single = otm.optimal_acceptance(problem.with_law(otm.IID(1)))
         assert all(float(table[column.name]) <= single + slack for column in names)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.asarray])
+def test_no_bound_changes_places_on_three_thousand_pairs(kind: Callable[[np.ndarray], Any]) -> None:
+    """Float32 softmaxes of logits that are the same, hardly differ, or do: where both sides are one number, rounding decides."""
+    rng = np.random.default_rng(0)
+    for width in (2, 5, 40, 1500):
+        logits = rng.standard_normal((750, width)) * rng.choice([0.5, 2.0, 5.0], (750, 1))
+        moved = logits + rng.standard_normal((750, width)) * rng.choice([0.0, 1e-7, 1e-3, 1.0], (750, 1))
+        p, q = (kind(scipy.special.softmax(x, axis=-1).astype(np.float32)) for x in (logits, moved))
+        for k in (1, 2, 64):
+            problem, slack = otm.Problem(draft=p, target=q, law=otm.IID(k)), rounding(width, k)
+            best, bracket = otm.optimal_acceptance(problem), otm.bounds.optimal_bracket(problem, bins=32)
+            assert ((best >= 0) & (best <= 1)).all()
+            assert ((bracket.lower <= bracket.upper) & (bracket.lower <= best + slack) & (best <= bracket.upper + slack)).all()
+            for verifier in (otm.KSeq(), otm.RecursiveRejection()):
+                value = otm.acceptance(verifier, problem)
+                assert ((value >= 0) & (value <= 1) & (value <= best + slack)).all()

@@ -224,3 +224,19 @@ def test_latencies_are_relative_to_four_tokens_of_one_sequence(built: Path) -> N
     )
     largest = data["tree"]["target"][-1]["median"]
     assert data["tree"]["draft"][-1]["median"] < largest
+
+
+def test_gains_of_fine_tuning_are_differences_on_the_same_windows(built: Path) -> None:
+    data = _data(built, "fine_tuning")
+    rows = {(row["figure"], row["loss"]): row for row in data["rows"]}
+    for (figure, loss), row in rows.items():
+        if loss == "start":
+            continue
+        baseline = rows[figure, data["baseline"]]
+        assert row["gain"]["mean"] == pytest.approx(row["mean"] - baseline["mean"], abs=1e-12)
+        assert np.mean(row["gain_by_seed"]) == pytest.approx(row["gain"]["mean"], abs=1e-12)
+        assert row["gain"]["low"] <= row["gain"]["mean"] <= row["gain"]["high"]
+        if figure.startswith(("K-SEQ", "recursive")):  # no scheme beats the optimum, and one draft leaves none a choice
+            optimum = rows["optimum," + figure.partition(",")[2], loss]
+            assert row["mean"] <= optimum["mean"] + 1e-12
+            assert figure != "K-SEQ, k = 1" or row["mean"] == pytest.approx(optimum["mean"], abs=1e-12)

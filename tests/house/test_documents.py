@@ -49,10 +49,10 @@ def _analysis_commands() -> dict[str, Any]:
     return dict(group.commands)
 
 
-def _otm_options() -> set[str]:
+def _otm_options(command: str) -> set[str]:
     commands = next(action for action in otm_command._parser()._actions if action.dest == "command")
     assert isinstance(commands.choices, dict)
-    return set(commands.choices["audit"]._option_string_actions)
+    return set(commands.choices[command]._option_string_actions)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -64,8 +64,8 @@ def test_commands_in_documents_exist_with_their_options(document: Path) -> None:
             assert words[0] in commands, f"python -m analysis {words[0]} does not exist"
             known = {name for parameter in commands[words[0]].params for name in parameter.opts}
         else:
-            assert (module, words[0]) == ("otm", "audit"), f"{document.name} shows python -m {module}"
-            known = _otm_options()
+            assert module == "otm" and words[0] in ("audit", "plan"), f"{document.name} shows python -m {module} {words[0]}"
+            known = _otm_options(words[0])
         assert options <= known, f"{document.name}: {words[0]} has no {sorted(options - known)}"
 
 

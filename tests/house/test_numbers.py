@@ -117,8 +117,10 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.trees.interchange.MAX_MASK": {"20,000": ["otm/trees/interchange.py: beyond {} vertices"]},
     "otm.trees.interchange._SEQUOIA_TOLERANCE": {"1e-4": ["otm/trees/interchange.py: does not sum to 1 within {}"]},
     "otm.trees.positions.MAX_TEXT": {
-        "64 Mi": ["otm/trees/positions.py: beyond {} characters.", "otm/trees/positions.py: beyond {} characters or"],
+        "64 Mi": ["otm/trees/positions.py: beyond {} characters or"],
     },
+    "otm.trees.records.document.MAX_TEXT": {"256 Mi": ["otm/trees/records/reader.py: beyond {} characters."]},
+    "otm.trees.settings.NEVER": {"1e-9": ['otm/trees/settings.py: "none accepted" is {}.']},
     "otm.trees.positions.MAX_CELLS": {"ten million": ["otm/trees/positions.py: characters or {} cells"]},
     "otm.sequence.enumeration.MAX_LAW": {"2²⁴": ["otm/sequence/enumeration.py: beyond {} sequences"]},
     "otm.sequence.models.MAX_TABLE_ENTRIES": {
@@ -142,12 +144,13 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.audit.shrinking.BUDGET": {
         "300": [
             "otm/audit/batteries.py: exact audits per law, and up to {}",
-            "otm/audit/batteries.py: with V ≤ 3, and up to {}",
+            "otm/audit/batteries.py: exact audits per block length, and up to {}",
         ],
     },
     "otm.audit.probing.GRID": {
         "64": [
-            "otm/audit/probing.py: every cell is at least 1/{} wide",
+            "otm/audit/probing.py: no cell is narrower than 1/{}.",
+            "otm/audit/probing.py: at least 1/{} apart",
             "otm/audit/probing.py: Cells at least 1/{} wide are found",
             "otm/audit/probing.py: narrower than 1/{} along an axis",
             "otm/audit/probing.py: about {} · 12 calls",
@@ -157,6 +160,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.audit.probing._PROBES": {
         "12": ["otm/audit/probing.py: · {} calls for each axis", "otm/audit/probing.py: 53 · {} per"]
     },
+    "otm.audit.probing.FALSE_ALARM": {"1e-9": ["otm/audit/integration.py: at most {}; 0 where it was no black box"]},
     "otm.audit.broken.one_token.CLAMP": {
         "1e-8": ["otm/audit/broken/one_token.py: residual at {}", "otm/audit/broken/entries.py: clamped at {}"],
     },
@@ -164,6 +168,7 @@ SAID: dict[str, dict[str, list[str]]] = {
         "10,000": [
             "otm/audit/broken/usual_tests.py: more often in {} samples",
             "otm/audit/broken/usual_tests.py: level 0.01 with {} samples",
+            "otm/audit/broken/usual_tests.py: total variation of {} samples",
             "docs/audit.md: more often in {} samples",
             "docs/audit.md: level .01, {} samples",
         ],

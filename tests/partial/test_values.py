@@ -217,3 +217,13 @@ def test_at_real_size() -> None:
         assert otm.optimal_acceptance(_iid(*high, k)) == pytest.approx(ends.upper[i], abs=2e-11)
     free = PartialPair(draft=pair.draft, target=pair.target)
     assert ends.lower[0] > overlap_of(free).lower + 1e-3
+
+
+def test_a_tail_shared_out_by_the_smallest_weights_is_shared_out_whole() -> None:
+    """The level at which .1 is spread over a weight of 1.5e-323 is beyond the largest float: the token got its cap, .2, instead."""
+    p, q = np.array([0.7, 0.1, 0.2]), np.array([1.0, 1.5e-323, 1.5e-323])
+    pair = PartialPair(draft=TopTokens.of(p, m=2), target=TopTokens.of(q, m=2), num_tokens=3)
+    ends = partial.acceptance(otm.KSeq(), pair, k=[2])
+    true = otm.acceptance(otm.KSeq(), _iid(p, q, 2))
+    assert ends.contains(true).all()
+    assert (ends.lower <= ends.upper).all()

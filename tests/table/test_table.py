@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 
 import otm
 from otm import _arrays
+from otm._numba import code_path
 from otm.overlap import OverlapCurve
 from otm.table import TableColumn, acceptance_table, table_columns
 from otm.table import table as module
 from otm.table.table import DESCRIPTIONS
 from tests import strategies
 from tests.conftest import Backend
+from tests.overlap.test_bins import problems
 from tests.tolerance import rounding
 
 VERIFIERS = {
@@ -198,6 +200,41 @@ def test_compiled_rows_are_what_numpy_says(kind: str) -> None:
                 np.testing.assert_allclose(*values, rtol=0, atol=rounding(num_tokens, column.k), err_msg=f"{column.name}")
             for name in DESCRIPTIONS:
                 np.testing.assert_allclose(*(table.description[name] for table in tables), rtol=1e-12, atol=1e-12)
+
+
+def test_long_compiled_rows_are_what_numpy_says() -> None:
+    """Rows of many blocks: stretches of nearly equal match probabilities, moments of small masses, blocks that hide no optimum."""
+    for seed, width in enumerate((1024, 5000)):
+        for name, p, q in problems(width, seed):
+            for ks in (list(range(1, 9)), [1, 3, 64, 65]):
+                tables = []
+                for way in WAYS:
+                    with by(way):
+                        tables.append(acceptance_table(draft=p, target=q, k=ks))
+                for column, *values in zip(tables[0].columns, *(table.values for table in tables), strict=True):
+                    np.testing.assert_allclose(*values, rtol=0, atol=rounding(width, column.k), err_msg=f"{name} {column.name}")
+                for entry in DESCRIPTIONS:
+                    np.testing.assert_allclose(*(table.description[entry] for table in tables), rtol=1e-10, atol=1e-12)
+
+
+def test_moments_stand_for_the_powers_and_quotients_of_a_stretch() -> None:
+    """At the edge of the stretch's width, from tiny match probabilities to 1, for few and many drafts; one term less shows."""
+    from otm.table import compiled
+
+    y = np.linspace(-compiled._NARROW, compiled._NARROW, 256)
+    for centre in (1e-50, 1e-5, 0.01, 0.3, 0.9, 1.0):
+        hit = centre * (1 + y)
+        hit, here = hit[hit <= 1], y[hit <= 1]
+        q = np.full(len(hit), 1 / len(hit))
+        for k in (1, 2, 8, 9, 100, 10**4, 10**6):
+            moments = np.zeros((2, compiled._TERMS))
+            compiled._add_moments(q, here, moments[0])
+            per_k = np.zeros((len(compiled.PER_K), 1))
+            compiled._close_stretch(moments, centre, np.array([k]), per_k)
+            together, missed = per_k[compiled._LIST_RACE, 0], per_k[compiled._POISSON, 0]
+            assert together == pytest.approx((q * hit / (1 + (k - 1) * hit)).sum(), rel=1e-15 * 8)
+            with np.errstate(divide="ignore"):
+                assert missed == pytest.approx((q * np.exp(k * np.log1p(-hit))).sum(), abs=1e-14)
 
 
 def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order() -> None:
@@ -388,8 +425,12 @@ def test_numbas_files_on_disk_may_be_useless(monkeypatch: pytest.MonkeyPatch) ->
     try:
         with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to another folder"):
             table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[2])
+        assert code_path() == "array calls"  # what a run's provenance says
     finally:
         module.compiled.cache_clear()
+        monkeypatch.undo()
+        assert module.compiled("otm.table.compiled") is compiled
+    assert code_path() == "compiled"
     assert table["optimum_iid_k2"] == 0.9375
 
 

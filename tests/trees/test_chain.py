@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,3 +62,41 @@ class TestChain:
         ):
             with pytest.raises(otm.errors.InvalidParameter):
                 call()
+
+
+class TestArraysOfAcceptances:
+    EDGES = (0.0, 1e-300, 0.3, 0.7, 1 - 1e-9, 1 - 2.0**-53, 1.0)
+
+    @pytest.mark.parametrize("length", [0, 1, 2, 7, 40, 2**40])
+    def test_they_are_the_numbers_in_turn(self, length: int) -> None:
+        for array in (np.array([self.EDGES] * 2), torch.tensor([self.EDGES] * 2, dtype=torch.float64)):
+            found = chain_expected_tokens(array, length=length)
+            assert type(found) is type(array)
+            wanted = [chain_expected_tokens(value, length=length) for value in self.EDGES]
+            np.testing.assert_allclose(np.asarray(found), [wanted] * 2, rtol=1e-15)
+        assert isinstance(chain_expected_tokens(np.array(0.5), length=length), float)
+
+    @pytest.mark.parametrize("length", [0, 1, 2, 7, 40])
+    def test_the_derivative_is_a_sum_without_differences(self, length: int) -> None:
+        given = torch.tensor(self.EDGES, dtype=torch.float64, requires_grad=True)
+        (slope,) = torch.autograd.grad(chain_expected_tokens(given, length=length).sum(), given)
+        wanted = [float(sum(i * Fraction(a) ** (i - 1) for i in range(1, length + 1))) for a in self.EDGES]
+        # Some 2 log₂(γ + 1) products and sums of non-negative numbers, each relative to a u: powers double what is below them.
+        np.testing.assert_allclose(slope.numpy(), wanted, rtol=8 * (length + 1) * UNIT_ROUNDOFF)
+
+    def test_the_derivative_of_endless_chains(self) -> None:
+        given = torch.tensor([0.5, 0.75], dtype=torch.float64, requires_grad=True)
+        (slope,) = torch.autograd.grad(chain_expected_tokens(given, length=2**53 - 1).sum(), given)
+        np.testing.assert_allclose(slope.numpy(), [4.0, 16.0], rtol=1e-12)  # 1/(1 − a)²
+
+    def test_speed_ups(self) -> None:
+        array = np.array([0.2, 0.8])
+        found = chain_speedup(array, length=5, cost_ratio=0.05)
+        np.testing.assert_allclose(found, [chain_speedup(a, length=5, cost_ratio=0.05) for a in (0.2, 0.8)], rtol=1e-15)
+
+    @pytest.mark.parametrize(
+        "bad", [np.array([0.5, 1.5]), np.array([0.5, np.nan]), np.array([True]), np.ma.array([0.5], mask=[1])]
+    )
+    def test_what_is_no_probability_is_refused(self, bad: np.ndarray) -> None:
+        with pytest.raises(otm.errors.InvalidParameter):
+            chain_expected_tokens(bad, length=2)

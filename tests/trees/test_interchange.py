@@ -25,6 +25,7 @@ from otm.trees.interchange import (
 from otm.trees.positions import (
     PositionAcceptance,
 )
+from otm.trees.records import document, parse_acceptance
 from otm.trees.shape import TreeShape, level_order
 from otm.trees.vector import check_acceptance
 from tests.trees.test_optimal import vectors
@@ -94,7 +95,8 @@ def test_size_and_type_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(otm.errors.TooLarge):
         tree_from_json(tree_to_json())
     monkeypatch.setattr(positions, "MAX_TEXT", 10)
-    for reader in (PositionAcceptance.from_log, PositionAcceptance.from_csv, PositionAcceptance.from_metrics):
+    monkeypatch.setattr(document, "MAX_TEXT", 10)
+    for reader in (parse_acceptance, PositionAcceptance.from_csv):
         with pytest.raises(otm.errors.TooLarge):
             reader("x" * 11)
         with pytest.raises(otm.errors.InvalidParameter):

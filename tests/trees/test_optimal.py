@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otm
-from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
+from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance, tree_expected_tokens
 from otm.trees.program import tree_program
 from otm.trees.shape import TreeShape
 from tests.tolerance import UNIT_ROUNDOFF
@@ -261,6 +261,26 @@ def test_any_given_shape() -> None:
 def test_bad_acceptance_is_refused(acceptance: object, error: type[Exception]) -> None:
     with pytest.raises(error):
         optimal_tree(acceptance, num_nodes=5)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_expected_tokens_of_many_vectors_are_those_of_each(kind: str) -> None:
+    import torch
+
+    rng = np.random.default_rng(0)
+    vectors = 0.9 * rng.dirichlet(np.ones(3), size=(2, 4))
+    shapes = [TreeShape([]), TreeShape.chain(5), TreeShape.batch(6), TreeShape(rng.integers(0, np.arange(1, 40)))]
+    for shape in shapes:  # with more children than there are ranks
+        found = tree_expected_tokens(vectors if kind == "numpy" else torch.from_numpy(vectors), shape=shape)
+        wanted = [[tree_acceptance(row, shape=shape).expected_tokens for row in rows] for rows in vectors]
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=0, atol=ROUNDING)
+        assert isinstance(tree_expected_tokens(vectors[0, 0], shape=shape), float)
+
+
+@pytest.mark.parametrize("bad", [[0.5, 0.6], [-0.1, 0.2], [np.nan, 0.1], [], 0.5, [[0.5, 0.1], [0.9, 0.2]]])
+def test_expected_tokens_refuse_what_is_no_acceptance(bad: object) -> None:
+    with pytest.raises(otm.errors.InvalidDistribution):
+        tree_expected_tokens(bad, shape=TreeShape.chain(2))
 
 
 def test_bad_limits_are_refused() -> None:

@@ -14,6 +14,7 @@ from otm.trees.optimal import optimal_tree
 from otm.trees.positions import (
     PositionAcceptance,
 )
+from otm.trees.records import parse_acceptance
 from otm.trees.shape import TreeShape
 
 
@@ -59,9 +60,7 @@ class TestPositions:
                 page += f'\nvllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="{engine}",position="{i}"}} {count}.0'
         other = page.replace("vllm:", "llamacpp:")
         reports = [
-            *PositionAcceptance.from_log(vllm + llama),
-            PositionAcceptance.from_metrics(page),
-            PositionAcceptance.from_metrics(other),
+            *(parse_acceptance(text).survival for text in (vllm, llama, page, other)),
             PositionAcceptance.from_histogram([2, 2, 6]),
             PositionAcceptance.from_conditional([0.8, 0.75]),
         ]
@@ -121,10 +120,10 @@ class TestPositions:
 
     def test_other_damaged_input_is_refused(self) -> None:
         for call in (
-            lambda: PositionAcceptance.from_log("nothing here"),
-            lambda: PositionAcceptance.from_metrics("vllm:spec_decode_num_drafts_total 0.0"),
-            lambda: PositionAcceptance.from_metrics('vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 3'),
-            lambda: PositionAcceptance.from_metrics("vllm:spec_decode_num_drafts_total NaN"),
+            lambda: parse_acceptance("nothing here"),
+            lambda: parse_acceptance("vllm:spec_decode_num_drafts_total 0.0"),
+            lambda: parse_acceptance('vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 3'),
+            lambda: parse_acceptance("vllm:spec_decode_num_drafts_total NaN"),
             lambda: PositionAcceptance.from_histogram([5]),
             lambda: PositionAcceptance.from_histogram([0, 0]),
             lambda: PositionAcceptance.from_histogram([-1, 2]),
@@ -157,3 +156,21 @@ def test_conditional_acceptances_that_are_none(values: object) -> None:
 def test_histograms_without_numbers(counts: object) -> None:
     with pytest.raises(otm.errors.InvalidParameter, match="counts"):
         PositionAcceptance.from_histogram(counts)
+
+
+class TestExtended:
+    """A chain continued beyond its measured positions says so."""
+
+    def test_continues_at_the_last_rate(self) -> None:
+        chain = PositionAcceptance([0.8, 0.6])
+        longer = chain.extended(5)
+        np.testing.assert_allclose(longer.survival, [0.8, 0.6, 0.6 * 0.75, 0.6 * 0.75**2, 0.6 * 0.75**3], rtol=1e-15)
+        assert (chain.measured, longer.measured, longer.extended(3).measured) == (2, 2, 2)
+        assert chain.extended(2) is chain
+        np.testing.assert_allclose(longer.extended(7).survival, chain.extended(7).survival, rtol=1e-14)
+        assert PositionAcceptance([0.0]).extended(3).survival.tolist() == [0, 0, 0]
+
+    @pytest.mark.parametrize("measured", [0, 3, 1.0, True])
+    def test_measured_is_a_number_of_positions(self, measured: object) -> None:
+        with pytest.raises(otm.errors.InvalidParameter, match="measured"):
+            PositionAcceptance([0.8, 0.6], measured=measured)  # type: ignore[arg-type]

@@ -176,3 +176,12 @@ def test_the_gate() -> None:
 def test_masses_without_an_entropy(bad: object, said: str) -> None:
     with pytest.raises(otm.errors.InvalidDistribution, match=said):
         entropy_bits(bad)  # type: ignore[arg-type]
+
+
+def test_a_float32_row_passes_the_gate_once() -> None:
+    """Passed twice it is rounded to float32 twice: 2e-9 from the acceptance of the row as given."""
+    draft = np.array([0.375, 0.375, 0.0, 0.25], dtype=np.float32)
+    target = np.array([0.2534356415271759, 0.538244366645813, 0.021595265716314316, 0.1867246925830841], dtype=np.float32)
+    problem = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(2))
+    whole = otm.acceptance(otm.RecursiveRejection(), problem)
+    assert acceptance_vector(otm.RecursiveRejection(), problem).sum() == pytest.approx(whole, abs=rounding(4, 2))

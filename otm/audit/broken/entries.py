@@ -18,6 +18,12 @@ DRAFT = [1 / 2, 3 / 10, 3 / 20, 1 / 20]
 TARGET = [1 / 5, 7 / 20, 1 / 5, 1 / 4]
 PAIR = Problem(draft=DRAFT, target=TARGET, law=IID(1))
 LARGE_VOCABULARY = 1 << 17
+TILED_VOCABULARY = 72
+
+NO_REPORT = "no report known"
+
+ROUNDED = np.array([2048.0, 1232.0, 616.0, 205.0]) / 4101
+"""(1/2, 3/10, 3/20, 1/20) rounded to bfloat16, in 4096ths, and normalised as sampling does."""
 
 CORRECT = Candidate(one_token.speculative_sampling)
 RECURSIVE = Candidate(one_token.recursive_rejection)
@@ -39,6 +45,13 @@ def _point_and_rest(num_tokens: int) -> Problem:
     """Return a pair on the first two of `num_tokens` tokens."""
     draft, target = np.zeros(num_tokens), np.zeros(num_tokens)
     draft[:2], target[:2] = (0.5, 0.5), (0.25, 0.75)
+    return Problem(draft=draft, target=target, law=IID(1))
+
+
+def _far_token(num_tokens: int) -> Problem:
+    """Return a pair on two tokens and, for the target, the last of the vocabulary."""
+    draft, target = np.zeros(num_tokens), np.zeros(num_tokens)
+    draft[:2], target[:2], target[-1] = 0.5, (0.25, 0.5), 0.25
     return Problem(draft=draft, target=target, law=IID(1))
 
 
@@ -182,9 +195,63 @@ BROKEN: tuple[Mutant, ...] = (
         Candidate(one_token.one_uniform_for_all_drafts),
         "Two drafts for one position are compared with the same uniform.",
         Fraction(2, 75),
-        "vllm-project/vllm#47386",
+        NO_REPORT,
         name="one uniform for all drafts",
         instance=Problem(draft=DRAFT, target=TARGET, law=IID(2)),
+    ),
+    _plain(
+        Candidate(one_token.mixed_target),
+        "The target is mixed with the draft, 3/4 to 1/4, to accept more.",
+        Fraction(3, 40),
+        "huggingface/transformers#45979",
+        name="target mixed with the draft",
+    ),
+    _plain(
+        Candidate(one_token.relaxed),
+        "One of the target's two likeliest tokens passes unverified if it is within 1/8 of the likeliest.",
+        Fraction(1, 10),
+        "vllm-project/vllm#45752",
+        name="relaxed acceptance",
+        instance=Problem(draft=DRAFT, target=[2 / 5, 1 / 5, 3 / 10, 1 / 10], law=IID(1)),
+    ),
+    Mutant(
+        "top-p before temperature",
+        "The nucleus is taken of the raw target, the temperature (here 1/2) applied to what is left.",
+        ("NVIDIA/FasterTransformer#234",),
+        Candidate(one_token.top_p_before_temperature),
+        Problem(draft=DRAFT, target=[16 / 25, 9 / 25, 0.0, 0.0], law=IID(1)),
+        Fraction(4, 29),
+        CORRECT,
+        IID(1),
+    ),
+    Mutant(
+        "bfloat16 drafts, float32 ratios",
+        "Drafts are drawn from probabilities in bfloat16 and verified with those in float32.",
+        ("deepseek-ai/DeepSpec#31",),
+        Candidate(one_token.bfloat16_drafts),
+        Problem(draft=ROUNDED, target=TARGET, law=IID(1)),
+        Fraction(41, 82020),
+        CORRECT,
+        IID(1),
+        beyond_samples="a total variation of 1/2,000 takes tens of millions of samples to tell from chance",
+    ),
+    _plain(
+        Candidate(one_token.first_tile_only),
+        "A kernel reads the first 64 tokens of a row only: an offset that is right up to a size.",
+        Fraction(1, 4),
+        "vllm-project/vllm#48055",
+        name="first 64 tokens only",
+        instance=_far_token(TILED_VOCABULARY),
+    ),
+    Mutant(
+        "a fifth draft unverified",
+        "Four drafts are verified, a fifth is taken as it is. (Tests try two.)",
+        (NO_REPORT,),
+        Candidate(one_token.last_drafts_unverified),
+        Problem(draft=[3 / 4, 1 / 4], target=[1 / 2, 1 / 2], law=IID(5)),
+        Fraction(81, 1024),
+        Candidate(one_token.last_drafts_unverified),
+        IID(2),
     ),
     Mutant(
         "wrong law without replacement",
@@ -210,7 +277,7 @@ BROKEN: tuple[Mutant, ...] = (
         Candidate(blocks.one_uniform_for_all_positions),
         "Every position of a block is compared with the same uniform.",
         Fraction(1, 16),
-        "vllm-project/vllm#47386",
+        NO_REPORT,
         name="one uniform for all positions",
     ),
     _block(
@@ -257,6 +324,24 @@ CONTROLS: tuple[Mutant, ...] = (
         "lablup/mlxcel#992",
         name="sample and match",
     ),
+    _plain(
+        Candidate(one_token.kept_at_equality),
+        "≤ for <: another rule where a uniform is exactly 0, once in 2^24 draws of float32. Integration over [0, 1) gives that no "
+        "volume, and no sample of a feasible size meets it.",
+        Fraction(0),
+        'docs/audit.md, "Two verifiers, audited"',
+        name="≤ for < at u = 0",
+    ),
+    Mutant(
+        "top-k before temperature",
+        "Temperature keeps the order of tokens, so that top-k before it keeps the same ones.",
+        ("Blaizzy/mlx-vlm#2029",),
+        Candidate(one_token.top_k_before_temperature),
+        Problem(draft=DRAFT, target=[16 / 25, 9 / 25, 0.0, 0.0], law=IID(1)),
+        Fraction(0),
+        CORRECT,
+        IID(1),
+    ),
     _block(Candidate(blocks.chain), "Correct.", Fraction(0), "Leviathan et al. 2023, Algorithm 1", name="chain"),
 )
-"""Lossless verifiers, two of which have been reported as lossy: an audit must not accuse them."""
+"""Lossless verifiers, some of which have been reported as lossy: an audit must not accuse them."""

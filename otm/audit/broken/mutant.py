@@ -38,6 +38,7 @@ class Mutant:
         total_variation: between its output law and the target on `instance`, exactly.
         in_tests: what an engine's test of the kernel runs: the fault is not in the kernel itself where this is another function.
         law_in_tests: how such a test draws the drafts.
+        beyond_samples: why the sampled audit does not find it; empty where it does.
         sampled_on: the instance of the sampled audit, where `instance` is too mild for a test that counts; None if it is not.
     """
 
@@ -50,3 +51,4 @@ class Mutant:
     in_tests: Candidate
     law_in_tests: Law
     sampled_on: Problem | None = None
+    beyond_samples: str = ""

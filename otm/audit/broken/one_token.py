@@ -20,6 +20,13 @@ PADDING = 0.1
 LENIENCE = 0.8
 THRESHOLD = 0.5
 CLAMP = 1e-8
+WEIGHT = 0.75
+RELAXED = 1 / 8
+NUCLEUS = 0.8
+RAW = np.array([0.4, 0.3, 0.2, 0.1])
+UNROUNDED = (1 / 2, 3 / 10, 3 / 20, 1 / 20)
+TILE = 64
+UNROLLED = 4
 
 
 def draw(weights: Any, uniform: Any) -> int:
@@ -149,6 +156,53 @@ def same_uniform_for_residual(p: Any, q: Any, drafts: Any, uniforms: Any) -> tup
     return draw(np.maximum(q - p, 0.0), uniforms[0]), False
 
 
+def kept_at_equality(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Keep the draft while u·p ≤ q: another rule where the uniform is exactly 0 and the target's probability is 0."""
+    x = int(drafts[0])
+    if uniforms[0] * p[x] <= q[x]:
+        return x, True
+    return draw(np.maximum(q - p, 0.0), uniforms[1]), False
+
+
+def mixed_target(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Verify against w·q + (1 − w)·p, w = 3/4: a target mixed with the draft is accepted more often."""
+    return speculative_sampling(p, WEIGHT * q + (1.0 - WEIGHT) * p, drafts, uniforms)
+
+
+def relaxed(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Keep any of the target's two likeliest tokens that lies within 1/8 of the likeliest, and verify the others."""
+    x = int(drafts[0])
+    if q[x] >= max(np.sort(q)[-2], q.max() - RELAXED):
+        return x, True
+    return speculative_sampling(p, q, drafts, uniforms)
+
+
+def bfloat16_drafts(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Verify with float32 ratios drafts that were drawn from the same law rounded to bfloat16; here with `UNROUNDED`."""
+    return speculative_sampling(np.asarray(UNROUNDED), q, drafts, uniforms)
+
+
+def top_p_before_temperature(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Keep the nucleus of the raw target `RAW` and divide by the temperature of 1/2 afterwards."""
+    kept = np.where(np.cumsum(RAW) - RAW < NUCLEUS, RAW, 0.0) ** 2
+    return speculative_sampling(p, kept / kept.sum(), drafts, uniforms)
+
+
+def top_k_before_temperature(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Keep the two likeliest tokens of the raw target `RAW` and divide by the temperature of 1/2 afterwards: they stay the same."""
+    kept = np.where(np.arange(len(RAW)) < 2, RAW, 0.0) ** 2
+    return speculative_sampling(p, kept / kept.sum(), drafts, uniforms)
+
+
+def first_tile_only(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Draw the replacement from the first 64 tokens, and keep the draft where these have no residual."""
+    x = int(drafts[0])
+    residual = np.maximum(q - p, 0.0)[:TILE]
+    if uniforms[0] * p[x] < q[x] or not residual.any():
+        return x, True
+    return draw(residual, uniforms[1]), False
+
+
 def recursive_rejection(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
     """Try the drafts in turn as if each were drawn from p: correct for independent drafts, and for no others."""
     residual = q
@@ -164,3 +218,16 @@ def one_uniform_for_all_drafts(p: Any, q: Any, drafts: Any, uniforms: Any) -> tu
     """Recursive rejection that compares every draft with the same uniform."""
     again = np.asarray([uniforms[0]] * len(drafts) + [uniforms[len(drafts)]])
     return recursive_rejection(p, q, drafts, again)
+
+
+def last_drafts_unverified(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Recursive rejection unrolled for four drafts: a fifth one is taken as it is."""
+    residual = q
+    for x, uniform in zip(drafts[:UNROLLED], uniforms, strict=False):
+        if uniform * p[x] < residual[x]:
+            return int(x), True
+        residual = np.maximum(residual - p, 0.0)
+        residual = residual / residual.sum()
+    if len(drafts) > UNROLLED:
+        return int(drafts[UNROLLED]), True
+    return draw(residual, uniforms[len(drafts)]), False

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 import numpy as np
 
-from otm.audit.batteries import exact_battery
+from otm.audit.batteries import battery
 from otm.audit.broken.entries import BROKEN, CONTROLS
 from otm.audit.broken.mutant import Mutant
-from otm.audit.broken.usual_tests import Noticed, run_usual_tests, sampled_of
+from otm.audit.broken.usual_tests import USUAL, Noticed, run_usual_tests, sampled_of
 from otm.audit.exact_audit import ExactAudit, exact
 from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.errors import InvalidParameter
 from otm.problem import Problem
 
-_HEAD = (
-    "| verifier | seen in | total variation | greedy | valid | order | distance ratio | chi-square | exact audit | sampled audit |",
-    "|---|---|---|---|---|---|---|---|---|---|",
-)
+_COLUMNS = ("verifier", "seen in", "total variation", *USUAL, "exact audit", "sampled audit")
+_HEAD = (f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}")
 _NEVER = "·"
 
 
@@ -59,7 +58,7 @@ def table_row(mutant: Mutant) -> str:
 
 
 def _shares(noticed: Noticed) -> list[str]:
-    shares = (noticed.greedy, noticed.valid, noticed.order, noticed.distance_ratio, noticed.chi_square)
+    shares = dataclasses.astuple(noticed)
     return [f"{100 * share:.3g} %" if share else _NEVER for share in shares]
 
 
@@ -71,7 +70,7 @@ def _link(source: str) -> str:
 def example_report() -> str:
     """Return the report of one mutant on the standard instances, as the example of a report."""
     mutant = next(m for m in BROKEN if m.name == "residual removes the drafted token only")
-    return str(exact_battery(mutant.candidate))
+    return str(battery(mutant.candidate))
 
 
 def with_section(text: str, name: str, body: str) -> str:

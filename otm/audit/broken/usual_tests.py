@@ -1,12 +1,14 @@
 """What the tests that engines run on their verifiers notice of the corpus.
 
-Five kinds of test, written down from what the public ones check:
+Six kinds of test, written down from what the public ones check:
 
 * *greedy*: at temperature 0 the text equals that of the target alone (most end-to-end tests of engines);
 * *valid*: every output is a token of the vocabulary (FlashInfer's test of its chain kernel);
 * *order*: on one instance likelier tokens come out more often in 10,000 samples (transformers#34553);
 * *distance ratio*: from 10 to 100,000 samples the L2 distance to the target falls at least 20 times as much as the root mean square
   distance to 100 random laws (vLLM's test of its rejection sampler: softmax of uniforms, here V = 10);
+* *noise floor*: on one instance the total variation of 10,000 samples to the target is at most twice the mean of samples of the
+  target (vLLM's test of the distribution);
 * *chi-square*: at level 0.01 with 10,000 samples on one instance, which a correct verifier fails once in a hundred runs.
 
 A test sees independent outputs, so what it sees is drawn here from the mutant's exact output law on the test's instance. The mutant
@@ -32,11 +34,16 @@ from otm.audit.sequence_audit import sequence
 from otm.problem import Problem
 from otm.sequence.models import TableModel, sequence_law
 
+USUAL = ("greedy", "valid", "order", "distance ratio", "noise floor", "chi-square")
+"""Names of the tests, in the order of the fields of `Noticed`."""
+
 REPETITIONS = 100
 _PAIRS = 2
 _SAMPLES = 10_000
 _ORDERED = ((0.25, 0.25, 0.25, 0.25), (0.4, 0.3, 0.2, 0.1))
 _BLOCKS = 12_000
+_BLOCKS_DETECT = 1 / 16
+"""What so many blocks of up to 16 kinds find."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +51,14 @@ class Noticed:
     """How often each kind of test fails on a verifier, as a share of runs.
 
     Attributes:
-        greedy, valid, order, distance_ratio, chi_square: shares in [0, 1]; the first two tests involve no chance.
+        greedy, valid, order, distance_ratio, noise_floor, chi_square: shares in [0, 1]; the first two tests involve no chance.
     """
 
     greedy: float
     valid: float
     order: float
     distance_ratio: float
+    noise_floor: float
     chi_square: float
 
 
@@ -80,6 +88,7 @@ def run_usual_tests(mutant: Mutant, *, rng: np.random.Generator) -> Noticed:
         valid=float(any(law.sum() < 1.0 - 1e-9 for law in laws)),
         order=float(np.mean([fails_order(ordered, rng) for _ in range(REPETITIONS)])),
         distance_ratio=float(np.mean(ratios)),
+        noise_floor=float(np.mean([exceeds_noise_floor(laws[0], pairs[0][1], rng) for _ in range(REPETITIONS)])),
         chi_square=float(np.mean([fails_chi_square(laws[0], pairs[0][1], rng) for _ in range(REPETITIONS)])),
     )
 
@@ -146,6 +155,13 @@ def fails_distance_ratio(law: NDArray[np.float64], target: tuple[float, ...], rn
     return not to_target[0] / to_target[1] > 20.0 * to_others[0] / to_others[1]
 
 
+def exceeds_noise_floor(law: NDArray[np.float64], target: tuple[float, ...], rng: np.random.Generator) -> bool:
+    """Whether samples are more than twice as far from the target as samples of the target are in the mean (normal noise)."""
+    q = np.asarray(target)
+    noise = 0.5 * float(np.sqrt(2.0 * q * (1.0 - q) / (np.pi * _SAMPLES)).sum())
+    return 0.5 * float(np.abs(rng.multinomial(_SAMPLES, law / law.sum()) / _SAMPLES - q).sum()) > 2.0 * noise
+
+
 def fails_chi_square(law: NDArray[np.float64], target: tuple[float, ...], rng: np.random.Generator) -> bool:
     """Whether Pearson's statistic is beyond its 99 % quantile."""
     expected = _SAMPLES * np.asarray(target)
@@ -167,7 +183,9 @@ def sampled_of(mutant: Mutant, *, rng: np.random.Generator) -> SampledAudit:
         return sampled(mutant.candidate, mutant.sampled_on or mutant.instance, rng=rng)
     law = sequence_law(mutant.instance.target, (), mutant.instance.num_drafts + 1)
     blocks = np.asarray(_sample_blocks(mutant.candidate, mutant.instance, rng), dtype=np.int64)
-    return outputs(np.ravel_multi_index(tuple(blocks.T), law.shape), target=law.reshape(-1), name=mutant.name)
+    return outputs(
+        np.ravel_multi_index(tuple(blocks.T), law.shape), target=law.reshape(-1), name=mutant.name, detect=_BLOCKS_DETECT
+    )
 
 
 def _sample_blocks(candidate: Candidate, models: ToyModels, rng: np.random.Generator) -> list[tuple[int, ...]]:

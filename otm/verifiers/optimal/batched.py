@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from otm import _arrays
 from otm._arrays import Array, as_scalar_or_array, gather, namespace, quiet, running_sum, search_rows, to_numpy, total
+from otm._numba import compiled
 from otm.errors import InvalidParameter, SolverFailure, Unsupported
 from otm.problem import Problem, check_problem
 from otm.verifiers.base import Verifier, require_support
@@ -61,8 +62,9 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
         SolverFailure: if a row's score pieces fail a self-check; the message names the row.
 
     Cost: O(V) per row on the device, some fifteen passes and no sort; about 0.3 ms per row on the host at 4,096 bins; 32 bytes
-    per bin and row travel. Peak extra memory: below 4 times the input from four rows on. Accuracy: output law and acceptance to
-    1e-12 of the rows as given; float32 as the module's docstring derives.
+    per bin and row travel. Rows go in four chunks, or in chunks of 2²⁴ entries if those are smaller; a device is waited for once in
+    each. Peak extra memory: below 4 times the input from four rows on. Accuracy: output law and acceptance to 1e-12 of the rows as
+    given; float32 as the module's docstring derives.
     Reference: docs/theory.md, "The binned form".
 
     >>> rows = otm.Problem(draft=[[0.75, 0.25], [0.5, 0.5]], target=[[0.5, 0.5], [0.5, 0.5]], law=otm.IID(2))
@@ -79,17 +81,19 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
     rows = _Rows.of(problem)
     xp, bins = namespace(rows.draft), verifier.bins
     index = xp.empty(rows.draft.shape, dtype=xp.int16 if bins <= 1 << 15 else xp.int32, device=rows.draft.device)
-    masses = []
-    for chunk in rows.chunks():
-        p, q = rows.wide(chunk)
-        cells = bin_tokens(p, q, bins, problem.law.k)
-        index[chunk, :] = xp.astype(cells.index, index.dtype)
-        masses.append((cells.draft, cells.target, cells.undrafted))
+    views = _arrays.host_views([rows.draft, rows.target, rows.draft_sum, rows.target_sum, index])
+    work, places = (rows, index) if views is None else (_Rows(rows.batch_shape, *views[:4]), views[4])
+
+    def masses(chunk: slice) -> Array:
+        cells = bin_tokens(*work.wide(chunk), bins, problem.law.k)
+        places[chunk, :] = namespace(places).astype(cells.index, places.dtype)
+        return namespace(places).concat([cells.draft, cells.target, cells.undrafted[:, None]], axis=-1)
+
     # A GPU bins the later chunks while the host works on the first.
+    binned = _arrays.share(masses, list(work.chunks()), 1 if views is None else _arrays.num_threads(index))
     built: list[TokenScores] = []
-    for chunk_of_masses in masses:
-        for draft, target, undrafted in zip(*map(to_numpy, chunk_of_masses), strict=True):
-            built.append(_scores_of_row(draft, target, float(undrafted), problem.law.k, row=len(built)))
+    for row in (row for chunk in binned for row in to_numpy(chunk)):
+        built.append(_scores_of_row(row[:bins], row[bins:-1], float(row[-1]), problem.law.k, row=len(built)))
     return BatchedOptimalRule(
         problem=problem,
         scores=tuple(row.scores for row in built),
@@ -163,7 +167,7 @@ class BatchedOptimalRule:
         Raises:
             InvalidParameter: on a wrong shape or dtype, or tokens outside the vocabulary.
 
-        Cost: O(k log pieces) per draw.
+        Cost: O(k log pieces) per draw. A device is waited for once, to check the tokens.
         """
         tokens, flat, shape = self._flatten(drafts, uniforms, self.problem.law.k)
         return namespace(tokens).reshape(self._winners(tokens, flat), shape)
@@ -181,7 +185,8 @@ class BatchedOptimalRule:
         Raises:
             InvalidParameter: on a wrong shape or dtype, or tokens outside the vocabulary.
 
-        Cost: O(k log pieces) per draw, and O(V) for each row in which a draw was rejected.
+        Cost: O(k log pieces) per draw, and O(V) for each row in which a draw was rejected. A device is waited for twice: to check
+        the tokens, and to learn which rows these are.
         """
         tokens, flat, shape = self._flatten(drafts, uniforms, self.num_uniforms)
         xp = namespace(tokens)
@@ -208,7 +213,7 @@ class BatchedOptimalRule:
             )
         if not xp.isdtype(drafts.dtype, "integral"):
             raise InvalidParameter(f"drafts must be integer tokens; got {drafts.dtype}. Pass one token per draft.")
-        if not bool(xp.all((drafts >= 0) & (drafts < self.problem.num_tokens))):
+        if bool(xp.any((drafts < 0) | (drafts >= self.problem.num_tokens))):
             raise InvalidParameter(
                 f"Drafted tokens must lie in [0, {self.problem.num_tokens}); got {int(xp.min(drafts))} to "
                 f"{int(xp.max(drafts))}. Check that both models share the vocabulary."
@@ -225,7 +230,7 @@ class BatchedOptimalRule:
         levels = xp.where(drafted, gather(self._level, xp.astype(gather(self._index, flat), xp.int64)), -1.0)
         gaps = xp.reshape(self._tables.gaps(levels, xp.reshape(uniforms, flat.shape)), tokens.shape)
         best = xp.argmin(gaps, axis=-1)
-        return xp.take_along_axis(tokens, best[..., None], axis=-1)[..., 0]
+        return gather(tokens, best[..., None])[..., 0]
 
     def _at(self, tokens: Array) -> tuple[Array, Array]:
         """Return q and s of these tokens `(rows, n)`, in float64."""
@@ -244,6 +249,12 @@ class BatchedOptimalRule:
         xp = namespace(accepted)
         drawn = xp.zeros(accepted.shape, dtype=xp.int64, device=accepted.device)
         rejecting = xp.nonzero(~xp.all(accepted, axis=-1))[0]
+        fast = compiled("otm.verifiers.optimal.draws") if str(getattr(accepted, "device", "cpu")) == "cpu" else None
+        if fast is not None:
+            masses = (self._rows.draft, self._rows.target, self._rows.draft_sum[:, 0], self._rows.target_sum[:, 0])
+            arrays = (*masses, self._index, self._achieved, rejecting, uniforms[rejecting, :])
+            drawn[rejecting, :] = xp.asarray(fast.binned(*(np.ascontiguousarray(to_numpy(a)) for a in arrays)))
+            return drawn
         for chunk in self._rows.chunks(int(rejecting.shape[0])):
             rows = rejecting[chunk]
             p, q = self._rows.wide(rows)
@@ -298,7 +309,8 @@ class _Rows:
     def chunks(self, number: int | None = None) -> Iterator[slice]:
         """Cut that many rows, all by default, into slices that keep the float64 temporaries small."""
         count = self.number if number is None else number
-        step = min(-(-self.number // _FEWEST_CHUNKS), max(1, _arrays.CHUNK_ELEMENTS // int(self.draft.shape[-1])))
+        elements = _arrays.CHUNK_ELEMENTS if _arrays.is_on_host(self.draft) else _arrays.CHUNK_ON_DEVICE
+        step = min(-(-self.number // _FEWEST_CHUNKS), max(1, elements // int(self.draft.shape[-1])))
         return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
     def wide(self, rows: Any) -> tuple[Array, Array]:

@@ -17,8 +17,11 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from otm._arrays import Array, by_rows, gather, histogram, namespace, quiet, total
+import numpy as np
+
+from otm._arrays import Array, by_rows, clip, gather, histogram, is_on_host, namespace, quiet, total
 from otm.errors import InvalidParameter
+from otm.overlap.curve import ratios
 from otm.pmf import check_count
 from otm.problem import Problem
 
@@ -44,13 +47,14 @@ def bin_tokens(draft: Array, target: Array, bins: int, k: int) -> Cells:
     xp = namespace(draft, target)
     p, q = xp.astype(draft, xp.float64, copy=False), xp.astype(target, xp.float64, copy=False)
     highest = max(1.0, math.log2(k))
+    place = ratios(p, q)  # of 0/0, which has no mass, any bin will do
     with quiet():
-        place = xp.log2(q / p)
+        place = np.log2(place, out=place) if isinstance(place, np.ndarray) else xp.log2(place)
     place -= _LOWEST_EXPONENT
     place *= bins / (highest - _LOWEST_EXPONENT)
-    # 0/0 is NaN; such a token has no mass, any bin will do. An infinite place must not reach the integer conversion either.
-    place = xp.clip(xp.where(xp.isnan(place), 0.0, place), 0.0, float(bins - 1))
-    index = xp.astype(place, xp.int64)
+    index = xp.astype(clip(place, 0.0, float(bins - 1)), xp.int64)  # an infinite place must not reach the conversion
+    if is_on_host(p) and bool(xp.min(p) > 0):
+        return Cells(index, histogram(index, p, bins), histogram(index, q, bins), xp.zeros_like(p[..., 0]))
     dead = xp.where(p > 0, 0.0, q)
     masses = [histogram(index, weights, bins) for weights in (p, q - dead)]
     return Cells(index=index, draft=masses[0], target=masses[1], undrafted=total(dead))
@@ -92,7 +96,7 @@ def _levels(cells: Cells, k: int) -> tuple[Array, Array]:
     contained = xp.where(empty, 0.0, contained)
     gains = contained + above + cells.undrafted[..., None]
     cut = xp.argmax(gains, axis=-1)[..., None]
-    held = xp.take_along_axis(contained, cut, axis=-1)
+    held = gather(contained, cut)
     with quiet():
         ratio = xp.where(p > 0, q / p, xp.zeros_like(p))
     # Σ_T p·max(r, c) = P(T)^k on the last bins, and Σ p·min(r, d) = 1 − P(T)^k off T, the mirror image: min(r, d) = −max(−r, −d).
@@ -115,10 +119,10 @@ def _lift(p: Array, q: Array, ratio: Array, count: Array, mass: Array) -> Array:
     xp = namespace(p)
     place = xp.arange(int(p.shape[-1]), device=p.device)
     run_p, run_q = xp.cumulative_sum(p, axis=-1), xp.cumulative_sum(q, axis=-1)
-    spare = mass - xp.take_along_axis(run_q, xp.clip(count - 1, 0, None), axis=-1)
+    spare = mass - gather(run_q, xp.clip(count - 1, 0, None))
     paid = (place < count) & (p > 0) & (ratio * run_p - run_q <= spare)
     last = xp.max(xp.where(paid, place, xp.zeros_like(place)), axis=-1, keepdims=True)
-    lifted, before = xp.take_along_axis(run_p, last, axis=-1), xp.take_along_axis(run_q, last, axis=-1)
+    lifted, before = gather(run_p, last), gather(run_q, last)
     with quiet():
         level = (spare + before) / lifted
     return xp.where((count > 0) & (lifted > 0), level, xp.full_like(level, -xp.inf))

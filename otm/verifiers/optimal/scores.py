@@ -1,7 +1,7 @@
 """The optimal verifier at full vocabulary: independent scores, the largest one wins, and one rejection step.
 
 For k i.i.d. drafts from p and a target q on V tokens, this module builds a verifier that is exactly lossless and exactly optimal in
-O(V log V), and verifies in O(k log V). It is a selection scheme: pick one draft, then accept or replace it.
+O(V log V) at most, and verifies in O(k log V). It is a selection scheme: pick one draft, then accept or replace it.
 
 **1. Which law can a selected draft have?** If one of the drafts is selected by any rule and s is its law, then s(B) ≥ P(B)^k for
 every token set B, since the selected token lies in B when all drafts do (the *core* condition). Sorting tokens by the level
@@ -41,8 +41,14 @@ tokens that lie geometrically around the cut, where G touches x^k, and halve eve
 inside never fails, so this ends, at worst with every level an atom; on language models some hundred atoms do, and the pieces fit
 into the first-level cache. s, and with it optimality, is untouched.
 
-**5. The output.** Accept the selected token y with probability min(1, q(y)/s(y)), else draw from the residual ∝ (q − s)₊. Lossless
-whatever s is, as long as s is the law of the selected token: it is evaluated from the pieces as they came out in floating point.
+**5. The order is needed in few places.** The cut, c and d are roots and a maximum along the overlap curve, and atoms need not be
+tokens: any levels will do. So all of this runs over steps (`otm.overlap.steps`): single tokens around the cut, c and d, whole bins
+of the ratio elsewhere, whose edges serve as atoms, and a bin is resolved into its tokens where the answer may lie inside, or where
+splitting it between its edges fails the test of part 4.
+
+**6. The output.** Accept the selected token y with probability min(1, q(y)/s(y)), else draw from the residual ∝ (q − s)₊. Lossless
+whatever s is, as long as s is the law of the selected token; what the pieces have in floating point misses the planned s by half of
+`Scores.moment_residual`.
 
 **Accuracy.** Everything is kept from the top: gaps 1 − u, masses P(Tᶜ), powers through log1p and expm1. `Scores` measures how far
 the pieces miss the tiling, the masses, the moments, the core and the total; a residual beyond its rounding bound raises
@@ -63,10 +69,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import integer_power, quiet, reserve
+from otm._arrays import integer_power, quiet, running_sum
 from otm.drafts.iid_cut import LARGEST_MULTIPLIED_POWER
 from otm.errors import SolverFailure
-from otm.overlap import OverlapCurve
+from otm.overlap.curve import ratios
+from otm.overlap.steps import NEGLIGIBLE, Steps
 from otm.verifiers.optimal.curtain import score_pieces
 
 Vector = NDArray[np.float64]
@@ -203,14 +210,24 @@ class Scores:
         last = np.append(first[1:], len(self.owner)) - 1
         return low, self.owner + low, last
 
+    def between(self, levels: Vector) -> tuple[NDArray[np.int64], Vector]:
+        """Return, for levels of drafted tokens, the atom at or below each and the chance θ of the next one above."""
+        atom = self.level.searchsorted(levels, side="right") - 1
+        return atom, (levels - self.level[atom]) / self.steps[atom]
+
+    def mean(self, levels: Vector) -> Vector:
+        """Return E[g(U)] of tokens planned at these levels as the pieces have it."""
+        atom, theta = self.between(levels)
+        found: Vector = (1.0 - theta) * self.achieved[atom] + theta * np.append(self.achieved, 0.0)[atom + 1]
+        return found
+
     def gaps(self, levels: Vector, uniforms: Vector) -> Vector:
         """Draw a score for each level (of a drafted token) from a uniform, as the gap 1 − U: the smallest gap wins.
 
         One uniform serves twice: first it chooses between the two neighbouring atoms, then, rescaled, the point in the atom.
         """
         low, key, last = self.table
-        atom = self.level.searchsorted(levels, side="right") - 1
-        theta = (levels - self.level[atom]) / self.steps[atom]
+        atom, theta = self.between(levels)
         upper = uniforms < theta
         rest = (uniforms - np.where(upper, 0.0, theta)) / np.where(upper, theta, 1.0 - theta)
         atom = atom + upper
@@ -225,8 +242,8 @@ class Scores:
         Gauss–Legendre quadrature with ⌈k/2⌉ nodes integrates exactly. Cost: O(n · k² · pieces).
         """
         k = levels.shape[-1]
-        atom = self.level.searchsorted(levels, side="right") - 1
-        theta = ((levels - self.level[atom]) / self.steps[atom])[..., None]
+        atom, theta = self.between(levels)
+        theta = theta[..., None]
         atoms, at = np.unique(np.concatenate([atom, np.minimum(atom + 1, self.num_atoms)]), return_inverse=True)
         table = self.distributions(atoms)
         lower, upper = np.split(at.reshape(2 * len(levels), k), 2)
@@ -260,12 +277,12 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Selection:
-    """The optimal law of the selected draft on tokens in descending order of q/p.
+    """The optimal law of the selected draft on steps in descending order of q/p.
 
     Attributes:
         low: c, lower end of the clip.
         high: d, upper end of the clip, at most k: G ends at (1, 1) above x^k, whose slope there is k.
-        cut: how many tokens of supp p lie outside T.
+        cut: how many steps of supp p lie outside T.
         gain: P(T)^k − Q(T) = 1 − α*.
     """
 
@@ -275,143 +292,228 @@ class Selection:
     gain: float
 
 
-def optimal_selection(p: Vector, q: Vector, ratio: Vector, outside: Vector, undrafted: float, k: int) -> Selection:
-    """Find the cut and the clip a = clip(q/p, c, d).
+def optimal_selection(steps: Steps, undrafted: float, k: int) -> tuple[Steps, Selection]:
+    """Find the cut and the clip a = clip(q/p, c, d), and resolve the steps that matter: those around the cut and around c and d.
 
     Args:
-        p, q: masses of supp p, in descending order of q/p, `(n,)`.
-        ratio: q/p.
-        outside: running sum of p.
+        steps: of supp p.
         undrafted: target mass off supp p.
-        k: number of drafts.
+        k: number of drafts, at least 2.
 
-    Cost: one scan, then two binary searches. Accuracy: c and d solve their equations to a few units in the last place of sums.
+    Cost: one scan, twice or three times where steps are lumped. Accuracy: c and d solve their equations to a few units in the last
+    place of sums.
     """
-    if k == 1:
-        return Selection(low=1.0, high=1.0, cut=len(p), gain=1.0 - float(np.minimum(p, q).sum()))
-    above = np.cumsum(q)
+    while True:
+        found, hiding = _select(steps, undrafted, k)
+        if not len(hiding):
+            return steps, found
+        steps = steps.resolve(hiding)
+
+
+def _select(steps: Steps, undrafted: float, k: int) -> tuple[Selection, NDArray[np.int64]]:
+    """Take the best cut between steps, and list the lumped ones that may hide a better one, or its c or d, or lie next to it."""
+    n, outside, above = len(steps.draft), steps.above_draft, steps.above_target
     gains = _powers(outside, k)
+    hiding = np.zeros(n, dtype=bool)
+    if steps.lumped.any():
+        hiding |= _may_hide_the_cut(steps, gains)
     gains += above
-    best = int(np.argmax(gains))
-    gain = float(gains[best]) - 1.0 + undrafted
-    cut = best + 1
+    cut = int(np.argmax(gains)) + 1
+    gain = float(gains[cut - 1]) - 1.0 + undrafted
     if gain <= undrafted:  # the empty complement: T = supp p
         cut, gain = 0, undrafted
-    c_outside = float(p[:cut].sum())
-    exponent = -math.inf if cut == len(p) or c_outside >= 1.0 else k * math.log1p(-c_outside)
-    low = _lower_end(p, q, ratio, outside, above, cut, math.exp(exponent))
-    high = min(_upper_end(p, q, ratio, outside, above, cut, -math.expm1(exponent)), float(k))
-    return Selection(low=low, high=max(low, high), cut=cut, gain=gain)
+    c_outside = float(steps.draft[:cut].sum())
+    exponent = -math.inf if cut == n or c_outside >= 1.0 else k * math.log1p(-c_outside)
+    low, lifted = _lower_end(steps, cut, math.exp(exponent))
+    high, capped = _upper_end(steps, cut, -math.expm1(exponent))
+    high = min(high, float(k))
+    hiding[lifted] |= low > steps.low[lifted]
+    hiding[capped] |= high < steps.high[capped]
+    hiding[max(cut - 2, 0) : cut + 2] = True
+    return Selection(low=low, high=max(low, high), cut=cut, gain=gain), np.flatnonzero(hiding & steps.lumped)
+
+
+def _may_hide_the_cut(steps: Steps, contained: Vector) -> NDArray[np.bool_]:
+    """Whether the bound of docs/theory.md, "Without a sort", allows a step a better cut than the best between steps."""
+    p, above = steps.draft, steps.above_target
+    highest = np.append(1.0, contained[:-1]) + above - steps.low * p
+    highest = np.minimum(highest, contained + np.append(0.0, above[:-1]) + steps.high * p)
+    best = max(1.0, float((contained + above).max()))
+    return np.asarray(highest > best + NEGLIGIBLE)
 
 
 def _powers(outside: Vector, k: int) -> Vector:
     """Return (1 − C)^k in a new array."""
     if k <= LARGEST_MULTIPLIED_POWER:
-        return np.asarray(integer_power(1.0 - outside, k))
+        return np.asarray(integer_power(np.maximum(1.0 - outside, 0.0), k))
     with quiet():
         work = np.log1p(-np.minimum(outside, 1.0))
         work *= k
         return np.exp(work, out=work)
 
 
-def _lower_end(p: Vector, q: Vector, ratio: Vector, outside: Vector, above: Vector, cut: int, contained: float) -> float:
-    """Solve Σ_T p·max(r, c) = P(T)^k for c; 0 where T is empty."""
-    n = len(p)
-    if cut == n:
-        return 0.0
-    spare = contained - float(q[cut:].sum())
-    # Σ_T (r_i p − q)₊ falls as i moves down the order: find the first i with at most `spare`; the tokens after it are lifted.
-    lo, hi = cut, n - 1
-    while lo < hi:
-        i = (lo + hi) // 2
-        lifted = ratio[i] * (outside[-1] - outside[i]) - (above[-1] - above[i])
-        lo, hi = (lo, i) if lifted <= spare else (i + 1, hi)
-    tail = slice(lo, n)
-    return float(max(0.0, (contained - float(q[cut:lo].sum())) / float(p[tail].sum())))
+def _lower_end(steps: Steps, cut: int, contained: float) -> tuple[float, slice]:
+    """Solve Σ_T p·max(r, c) = P(T)^k for c, every step lifted as a whole or not at all; 0 where T is empty.
+
+    Returns:
+        c, and the step that may have to be lifted in part.
+    """
+    if cut == len(steps.draft):
+        return 0.0, slice(0)
+    mass, held = (np.asarray(running_sum(sums[cut:][::-1].copy()))[::-1] for sums in (steps.draft, steps.target))
+    # Σ_T (t p − q)₊ at a step's largest ratio t lifts that step and all after it: find the first that the spare mass pays for.
+    with quiet():
+        paid = steps.high[cut:] * mass - held <= contained - float(held[0])
+    first = int(paid.argmax()) if paid.any() else len(mass) - 1
+    c = (contained - float(steps.target[cut : cut + first].sum())) / float(mass[first])
+    if first == 0:
+        return max(0.0, c), slice(cut, cut + 1) if not paid[0] else slice(0)
+    # It is below the ratios of the step before; what rounding adds to a quotient of small masses must not lift that, too.
+    before = cut + first - 1
+    return max(0.0, min(c, float(steps.high[before]))), slice(before, before + (2 if not paid[first] else 1))
 
 
-def _upper_end(p: Vector, q: Vector, ratio: Vector, outside: Vector, above: Vector, cut: int, left: float) -> float:
-    """Solve Σ_{off T} p·min(r, d) = 1 − P(T)^k for d; ∞ where no drafted token is off T."""
+def _upper_end(steps: Steps, cut: int, left: float) -> tuple[float, slice]:
+    """Solve Σ_{off T} p·min(r, d) = 1 − P(T)^k for d, every step cut as a whole or not at all; ∞ where no token is off T.
+
+    Returns:
+        d, and the step that may have to be cut in part.
+    """
     if cut == 0:
-        return math.inf
-    spare = float(q[:cut].sum()) - left
-    # Σ (q − r_i p)₊ over the tokens before i grows down the order: find the last i with at most `spare`; up to it all is cut.
-    lo, hi = 0, cut - 1
-    while lo < hi:
-        i = (lo + hi + 1) // 2
-        removed = above[i] - ratio[i] * outside[i]
-        lo, hi = (i, hi) if removed <= spare else (lo, i - 1)
-    head = slice(0, lo + 1)
-    return float((left - float(q[lo + 1 : cut].sum())) / float(p[head].sum()))
+        return math.inf, slice(0)
+    # Σ (q − t p)₊ at a step's smallest ratio t cuts that step and all before it: find the last that the spare mass pays for.
+    spare = float(steps.target[:cut].sum()) - left
+    with quiet():
+        dear = steps.above_target[:cut] - steps.low[:cut] * steps.above_draft[:cut] > spare
+    first = int(dear.argmax()) if dear.any() else cut  # the first that is not cut as a whole
+    last = max(first - 1, 0)
+    d = (left - float(steps.target[last + 1 : cut].sum())) / float(steps.draft[: last + 1].sum())
+    if last + 1 == cut:
+        return d, slice(first, first + 1) if first < cut else slice(0)
+    # It is above the ratios of the step after, whatever rounding takes from a quotient of small masses.
+    return max(d, float(steps.low[last + 1])), slice(first, last + 2)
 
 
-def choose_atoms(level: Vector, outside: Vector, selected: Vector, cut: int, k: int) -> NDArray[np.int64]:
-    """Return positions of tokens whose levels become atoms, ascending, with first and last; all others are split between two.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Nodes:
+    """Where atoms may lie: levels in descending order with the mass on them, and with the mass between them that must be split.
+
+    Attributes:
+        level: a, `(n,)`.
+        mass, moment: p and s of the tokens at each node, `(n,)`.
+        mass_after, moment_after: of the tokens between each node and the next, `(n,)`.
+        step: the lumped step between each node and the next, −1 where there is none.
+    """
+
+    level: Vector
+    mass: Vector
+    moment: Vector
+    mass_after: Vector
+    moment_after: Vector
+    step: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, steps: Steps, chosen: Selection) -> tuple[Nodes, int]:
+        """Return the nodes of steps, tokens and the edges of lumps, and how many lie outside T."""
+        high, low = (np.clip(ratio, chosen.low, chosen.high) for ratio in (steps.high, steps.low))
+        wide = low < high
+        if not wide.any():
+            nothing = np.zeros(1)
+            return cls(high, steps.draft, high * steps.draft, nothing, nothing, np.full(1, -1)), chosen.cut
+        count = 1 + wide.astype(np.int64)
+        of = np.repeat(np.arange(len(high)), count)
+        second = np.append(False, of[1:] == of[:-1])
+        first = wide[of] & ~second
+        return cls(
+            level=np.where(second, low[of], high[of]),
+            mass=np.where(wide[of], 0.0, steps.draft[of]),
+            moment=np.where(wide[of], 0.0, high[of] * steps.draft[of]),
+            mass_after=np.where(first, steps.draft[of], 0.0),
+            moment_after=np.where(first, steps.target[of], 0.0),
+            step=np.where(first, of, -1),
+        ), int(count[: chosen.cut].sum())
+
+    @functools.cached_property
+    def above(self) -> tuple[Vector, Vector]:
+        """Mass and moment above each node and on it, `(n,)`."""
+        return _running(self.mass, self.mass_after), _running(self.moment, self.moment_after)
+
+    def split_in_core(self, u: NDArray[np.int64], v: NDArray[np.int64], k: int) -> NDArray[np.bool_]:
+        """Whether splitting what lies strictly between nodes u and v keeps G above x^k, seen from the top: U ≤ 1 − (1 − C)^k."""
+        outside, selected = self.above
+        mass, moment = outside[v] - self.mass[v] - outside[u], selected[v] - self.moment[v] - selected[u]
+        step = self.level[u] - self.level[v]
+        with quiet():
+            upper = np.where(step > 0, np.clip((moment - self.level[v] * mass) / step, 0.0, np.maximum(mass, 0.0)), 0.0)
+            at = np.minimum(outside[u] + upper, 1.0)
+            bound = -np.expm1(k * np.log1p(-at))
+        # Levels that are equal need no split. A violation within rounding moves the law by as much; halving would not mend it.
+        return np.asarray((step <= 0) | (selected[u] + self.level[u] * upper <= bound + 4 * _UNIT_ROUNDOFF))
+
+
+def _running(own: Vector, after: Vector) -> Vector:
+    """Sum what is at each node and before it."""
+    if len(after) < len(own):
+        return np.asarray(running_sum(own.copy()))
+    return np.asarray(running_sum(own + np.append(0.0, after[:-1])))
+
+
+def choose_atoms(nodes: Nodes, cut: int, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the nodes whose levels become atoms, ascending, with first and last; all other mass is split between two.
 
     Args:
-        level: a in descending order `(n,)`.
-        outside, selected: running sums of p and s.
-        cut: number of tokens off T.
+        nodes: what there is to choose from.
+        cut: number of nodes off T.
         k: number of drafts.
+
+    Returns:
+        The nodes, and the lumped steps that cannot be split between their own ends and must be resolved first.
 
     Cost: at most log₂ n rounds on arrays of atoms.
     """
-    n = len(level)
+    n = len(nodes.level)
     around = np.concatenate([[0, n - 1, cut - 1, cut], cut - 1 - _GEOMETRIC, cut + _GEOMETRIC])
     at = np.unique(around[(around >= 0) & (around < n)])
     while True:
         u, v = at[:-1], at[1:]
-        inner = v - u > 1
-        u, v = u[inner], v[inner]
-        fails = ~_split_in_core(level, outside, selected, u, v, k)
-        if not fails.any():
-            return at
-        at = np.union1d(at, (u[fails] + v[fails]) // 2)
+        fails = ~nodes.split_in_core(u, v, k)
+        halved = fails & (v - u > 1)
+        if not halved.any():
+            steps = nodes.step[u[fails]] if len(nodes.step) == n else nodes.step[:0]
+            return at, steps[steps >= 0]  # two tokens that are neighbours can only fail by rounding
+        at = np.union1d(at, (u[halved] + v[halved]) // 2)
 
 
-def _split_in_core(
-    level: Vector, outside: Vector, selected: Vector, u: NDArray[np.int64], v: NDArray[np.int64], k: int
-) -> NDArray[np.bool_]:
-    """Whether splitting the tokens strictly between positions u and v keeps G above x^k, seen from the top: U ≤ 1 − (1 − C)^k."""
-    mass, moment = outside[v - 1] - outside[u], selected[v - 1] - selected[u]
-    step = level[u] - level[v]
-    with quiet():
-        upper = np.where(step > 0, np.clip((moment - level[v] * mass) / step, 0.0, mass), 0.0)
-        at = np.minimum(outside[u] + upper, 1.0)
-        bound = -np.expm1(k * np.log1p(-at))
-    # Levels that are equal need no split. A violation within rounding moves the law by as much; halving would not mend it.
-    return np.asarray((step <= 0) | (selected[u] + level[u] * upper <= bound + 4 * _UNIT_ROUNDOFF))
-
-
-def build_scores(p: Vector, level: Vector, atoms: Vector, k: int, num_tokens: int) -> tuple[Scores, Vector]:
-    """Build the pieces for tokens of mass p and descending level `(n,)`, given the atoms' ascending levels.
-
-    Returns:
-        Scores, and E[g(U)] of each token as the pieces have it, `(n,)`.
+def build_scores(nodes: Nodes, at: NDArray[np.int64], k: int, num_tokens: int) -> Scores:
+    """Build the pieces for atoms at these nodes, ascending, with first and last.
 
     Raises:
         SolverFailure: if a self-check fails.
 
     Cost: O(n), and about 5 µs per atom in plain Python.
     """
-    n = len(level)
-    # Tokens of bin i have levels in [atoms[i], atoms[i + 1]); in descending order the bins come last to first.
-    ends = n - np.searchsorted(level[::-1], atoms, side="left")  # one past the last token of each bin
-    starts = np.append(ends[1:], 0)
-    steps = np.append(np.diff(atoms), np.inf)
-    counts = (ends - starts)[::-1]
-    theta = np.repeat(atoms[::-1], counts)
-    np.subtract(level, theta, out=theta)
-    theta /= np.repeat(steps[::-1], counts)
-    moved = np.add.reduceat(theta * p, starts[::-1])[::-1]
-    mass = np.add.reduceat(p, starts[::-1])[::-1] - moved
-    mass[1:] += moved[:-1]
-    scores = _from_pieces(np.maximum(mass, 0.0), atoms, k, num_tokens)
+    level = nodes.level[at]
+    mass = nodes.mass[at]
+    if len(at) > 1:
+        below, step = level[1:], -np.diff(level)
+        step[step == 0] = np.inf  # equal levels: all to the lower, which is the same
+        # Sums of θ p, each θ from its own level: a difference of sums would lose the digits of atoms that lie close.
+        inner = nodes.mass.copy()
+        inner[at] = 0.0
+        count = np.diff(np.append(at[:-1], len(inner)))
+        share = nodes.level - np.repeat(below, count)
+        share /= np.repeat(step, count)
+        share *= inner
+        inner += nodes.mass_after
+        if len(nodes.mass_after) == len(inner):
+            share += (nodes.moment_after - np.repeat(below, count) * nodes.mass_after) / np.repeat(step, count)
+        upper, whole = np.add.reduceat(share, at[:-1]), np.add.reduceat(inner, at[:-1])
+        mass[:-1] += upper
+        mass[1:] += whole - upper
+    atoms, which = np.unique(level, return_inverse=True)
+    scores = _from_pieces(np.maximum(np.bincount(which, weights=mass), 0.0), atoms, k, num_tokens)
     scores.check()
-    true = scores.achieved[1:]
-    theta *= np.repeat(np.append(np.diff(true), 0.0)[::-1], counts)
-    theta += np.repeat(true[::-1], counts)
-    return scores, theta
+    return scores
 
 
 def _from_pieces(mass: Vector, atoms: Vector, k: int, num_tokens: int) -> Scores:
@@ -437,15 +539,27 @@ class TokenScores:
 
     Attributes:
         scores: atoms and pieces.
-        level: planned E[g(U) | y] `(V,)`, −1 off supp p.
-        achieved: E[g(U) | y] as the pieces have it `(V,)`, 0 off supp p.
+        low, high: c and d.
         gain: 1 − α*.
+        draft, target: the tokens' masses `(V,)`.
     """
 
     scores: Scores
-    level: Vector
-    achieved: Vector
+    low: float
+    high: float
     gain: float
+    draft: Vector
+    target: Vector
+
+    @functools.cached_property
+    def level(self) -> Vector:
+        """Planned E[g(U) | y] = clip(q/p, c, d) `(V,)`, −1 off supp p."""
+        return np.where(self.draft > 0, np.clip(ratios(self.draft, self.target), self.low, self.high), -1.0)
+
+    @functools.cached_property
+    def achieved(self) -> Vector:
+        """E[g(U) | y] as the pieces have it `(V,)`, 0 off supp p."""
+        return np.where(self.draft > 0, self.scores.mean(self.level), 0.0)
 
 
 def scores_of_tokens(draft: Vector, target: Vector, k: int, *, undrafted: float = 0.0) -> TokenScores:
@@ -459,22 +573,24 @@ def scores_of_tokens(draft: Vector, target: Vector, k: int, *, undrafted: float 
     Raises:
         SolverFailure: if the pieces fail a self-check.
 
-    Cost: one argsort of the tokens with p > 0 and some twenty passes over them.
+    Cost: with numba, on long rows, two or three passes and the order of the tokens around the cut, c and d; else one sort of the
+    tokens with p > 0 and some twenty passes over them.
     """
-    reserve(10 * len(draft))
-    live = None if np.count_nonzero(draft) == len(draft) else np.flatnonzero(draft)
-    if live is not None:
+    if k == 1:
+        gain = 1.0 - float(np.minimum(draft, target).sum())
+        return TokenScores(_from_pieces(np.ones(1), np.ones(1), k, len(draft)), 1.0, 1.0, gain, draft, target)
+    p, q = draft, target
+    if draft.min() == 0:
+        live = np.flatnonzero(draft)
         undrafted += float(target[draft == 0].sum())
-    curve = OverlapCurve.of(draft, target) if live is None else OverlapCurve.of(draft[live], target[live])
-    where = curve.tokens if live is None else live[curve.tokens]
-    p, outside = draft[where], curve.above_draft
-    chosen = optimal_selection(p, target[where], curve.ratio, outside, undrafted, k)
-    planned = np.clip(curve.ratio, chosen.low, chosen.high)
-    selected = planned * p
-    selected = np.cumsum(selected, out=selected)
-    atoms = np.unique(planned[choose_atoms(planned, outside, selected, chosen.cut, k)])
-    del outside, selected
-    scores, true = build_scores(p, planned, atoms, k, len(draft))
-    level, achieved = np.full(len(draft), -1.0), np.zeros(len(draft))
-    level[where], achieved[where] = planned, true
-    return TokenScores(scores=scores, level=level, achieved=achieved, gain=chosen.gain)
+        p, q = draft[live], target[live]
+    steps = Steps.of(p, q)
+    while True:
+        steps, chosen = optimal_selection(steps, undrafted, k)
+        nodes, cut = Nodes.of(steps, chosen)
+        at, hiding = choose_atoms(nodes, cut, k)
+        if not len(hiding):
+            break
+        steps = steps.resolve(hiding)
+    scores = build_scores(nodes, at, k, len(draft))
+    return TokenScores(scores, chosen.low, chosen.high, chosen.gain, draft, target)

@@ -12,19 +12,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf
+from otm._arrays import Array, inverse_cdf, quiet
+from otm._numba import compiled
 from otm.drafts.base import MAX_SEQUENCES
 from otm.drafts.iid import IID
 from otm.errors import TooLarge
+from otm.overlap.curve import ratios
+from otm.overlap.rows import SHORTEST_BINNED
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
 from otm.verifiers.optimal.bins import bin_tokens, bracket_ends, check_bins
-from otm.verifiers.optimal.scores import Scores, Vector, scores_of_tokens
+from otm.verifiers.optimal.scores import Scores, TokenScores, Vector, scores_of_tokens
 from otm.verifiers.rules import single_draft_rejection
 
 _LARGEST_EXACT_KERNEL = 512
 _ENTRIES_AT_ONCE = 1 << 20
+_FEW = 8  # so many passes over p and q cost less than the residual law and its running sum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +49,9 @@ class Optimal(Verifier):
             for the kernel given more than 512 drafts.
 
     Lossless. Law: IID(k), any k. By rule and by membership agree without bins.
-    Cost: `prepare` one sort, about three times an argsort of the vocabulary, and 5 µs per atom in plain Python: below a hundred
-    atoms on language models, at worst V (ratios that follow the curve r = k P^{k−1}). With bins O(V). Verification: O(k log V).
+    Cost: `prepare` a scan of bins where numba is installed and V is large, less than an argsort of the vocabulary; else one sort,
+    about three argsorts; and 5 µs per atom in plain Python: below a hundred atoms on language models, at worst V (ratios that
+    follow the curve r = k P^{k−1}). With bins O(V). Verification: O(k log V), and one pass over V after a rejection.
     Accuracy: acceptance and output law to rounding; measured by the rule's `scores.residuals`.
     Reference: docs/theory.md, "The optimal verifier at full vocabulary"; Khisti et al. 2025 for select-then-reject.
 
@@ -69,26 +74,12 @@ class Optimal(Verifier):
         """Find the law of the selected draft, build the score pieces and check them."""
         p, q, k = problem.draft, problem.target, problem.law.k
         if self.bins is None:
-            built = scores_of_tokens(p, q, k)
-            scores, level, achieved = built.scores, built.level, built.achieved
+            built, cells = scores_of_tokens(p, q, k), None
         else:
             # A bin is a token of the collapsed problem; its own tokens share its level, so s = p·a holds for each of them.
-            cells = bin_tokens(p, q, self.bins, k)
-            built = scores_of_tokens(cells.draft, cells.target, k, undrafted=cells.undrafted)
-            drafted = p > 0
-            scores, level = built.scores, np.where(drafted, built.level[cells.index], -1.0)
-            achieved = np.where(drafted, built.achieved[cells.index], 0.0)
-        selection = achieved * p
-        keep, residual = single_draft_rejection(selection, q)
-        return OptimalRule(
-            problem=problem,
-            scores=scores,
-            level=np.append(level, -1.0),
-            selection_law=selection,
-            keep=np.append(keep, 0.0),
-            residual=residual,
-            upper=1.0 - built.gain,
-        )
+            binned = bin_tokens(p, q, self.bins, k)
+            built, cells = scores_of_tokens(binned.draft, binned.target, k, undrafted=binned.undrafted), binned.index
+        return OptimalRule(problem=problem, built=built, cells=cells)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return α*; with bins the rule's acceptance in closed form, membership by enumeration."""
@@ -111,25 +102,63 @@ class OptimalRule(Conditional):
     """The prepared optimal verifier.
 
     Attributes:
-        scores: atoms and pieces, with their measured residuals (`scores.residuals`).
-        level: a(y) = E[g(U) | y] asked of each token, `(V + 1,)`; −1 for tokens never drafted and, last, for "no draft".
-        selection_law: s `(V,)`, the law of the selected draft as the pieces have it.
-        keep: min(1, q/s) `(V + 1,)`, 0 where s = 0.
-        residual: ∝ (q − s)₊ `(V,)`.
-        upper: α* of the problem, or of its bins; no verifier accepts more.
+        built: the scores, c, d and α* of the problem, or of its bins.
+        cells: the bin of each token `(V,)`, None without bins.
     """
 
-    scores: Scores
-    level: Vector
-    selection_law: Vector
-    keep: Vector
-    residual: Vector
-    upper: float
+    built: TokenScores
+    cells: NDArray[np.int64] | None
 
-    @functools.cached_property
+    @property
+    def scores(self) -> Scores:
+        """Atoms and pieces, with their measured residuals (`scores.residuals`)."""
+        return self.built.scores
+
+    @property
+    def upper(self) -> float:
+        """α* of the problem, or of its bins; no verifier accepts more."""
+        return 1.0 - self.built.gain
+
+    @property
     def lower(self) -> float:
         """Σ min(s, q): what this rule accepts; equal to `upper` to rounding without bins."""
         return float(np.minimum(self.selection_law, self.problem.target).sum())
+
+    @functools.cached_property
+    def level(self) -> Vector:
+        """a(y) = E[g(U) | y] asked of each token, `(V + 1,)`; −1 for tokens never drafted and, last, for "no draft"."""
+        return np.append(self._levels(np.arange(self.problem.num_tokens)), -1.0)
+
+    @functools.cached_property
+    def selection_law(self) -> Vector:
+        """Law s `(V,)` of the selected draft: p·clip(q/p, c, d), which the pieces have to `scores.moment_residual`/2."""
+        return self._selected(np.arange(self.problem.num_tokens))
+
+    @functools.cached_property
+    def residual(self) -> Vector:
+        """The law ∝ (q − s)₊ of the output after a rejection `(V,)`."""
+        return single_draft_rejection(self.selection_law, self.problem.target)[1]
+
+    def keep(self, tokens: NDArray[np.int64]) -> Vector:
+        """Return min(1, q/s) of these tokens; 0 where s = 0, and for −1, which stands for no draft."""
+        law = self._selected(tokens)
+        with quiet():
+            return np.where((tokens >= 0) & (law > 0), np.minimum(1.0, self.problem.target[tokens] / law), 0.0)
+
+    def _levels(self, tokens: NDArray[np.int64]) -> Vector:
+        p = self.problem.draft[tokens]
+        if self.cells is not None:
+            return np.where((tokens >= 0) & (p > 0), self.built.level[self.cells[tokens]], -1.0)
+        level = np.clip(ratios(p, self.problem.target[tokens]), self.built.low, self.built.high)
+        return np.where((tokens >= 0) & (p > 0), level, -1.0)
+
+    def _selected(self, tokens: NDArray[np.int64]) -> Vector:
+        """Return s of these tokens."""
+        p = self.problem.draft[tokens]
+        if self.cells is not None:
+            return np.asarray(p * self.built.achieved[self.cells[tokens]])
+        law = np.clip(self.problem.target[tokens], self.built.low * p, self.built.high * p)
+        return np.where(p > 0, law, 0.0)
 
     @property
     def num_uniforms(self) -> int:
@@ -138,7 +167,7 @@ class OptimalRule(Conditional):
 
     def select(self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64]) -> Any:
         """Return the draft with the largest score, for drafts `(k,)` or `(n, k)` and as many uniforms."""
-        gaps = self.scores.gaps(self.level[drafts], uniforms)
+        gaps = self.scores.gaps(self._levels(drafts), uniforms)
         if drafts.ndim == 1:
             return drafts[gaps.argmin()]
         return drafts[np.arange(len(drafts)), gaps.argmin(axis=1)]
@@ -156,7 +185,7 @@ class OptimalRule(Conditional):
         for start in range(0, n, step):
             rows = drafts[start : start + step]
             index = np.arange(start, start + len(rows))[:, None]
-            np.add.at(accepted, (index, rows), self.scores.winning(self.level[rows]) * self.keep[rows])
+            np.add.at(accepted, (index, rows), self.scores.winning(self._levels(rows)) * self.keep(rows))
         accepted = accepted[:, :-1]
         left = np.maximum(1.0 - accepted.sum(axis=1), 0.0)
         return accepted, left[:, None] * self.residual
@@ -166,5 +195,18 @@ class OptimalRule(Conditional):
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Select by scores; accept where η < q/s, otherwise draw from the residual."""
         selected = self.select(drafts, uniforms[:, :-2])
-        accepted = uniforms[:, -2] < self.keep[selected]
-        return np.where(accepted, selected, inverse_cdf(self.residual, uniforms[:, -1])), accepted
+        accepted = uniforms[:, -2] < self.keep(selected)
+        output = selected.copy()
+        rejected = np.flatnonzero(~accepted)
+        if len(rejected):
+            output[rejected] = self._residual_draws(uniforms[rejected, -1])
+        return output, accepted
+
+    def _residual_draws(self, uniforms: Vector) -> NDArray[np.int64]:
+        """Draw from the residual: few draws by one pass each, many from one running sum."""
+        few = self.cells is None and len(uniforms) <= _FEW and self.problem.num_tokens >= SHORTEST_BINNED
+        draws = compiled("otm.verifiers.optimal.draws") if few else None
+        if draws is None:
+            return inverse_cdf(self.residual, uniforms)
+        p, q = (np.ascontiguousarray(a) for a in (self.problem.draft, self.problem.target))
+        return np.asarray(draws.clipped(p, q, self.built.high, uniforms))

@@ -21,7 +21,7 @@ from analysis.adapters.blocks import verify_blocks
 from analysis.adapters.engines import from_logit_kernel, from_probability_kernel, from_uniform_kernel
 from analysis.errors import AnalysisError
 from analysis.models.pair import Pair, load_pair
-from otm.audit import sampled, sequence
+from otm.audit import battery, sampled, sampled_blocks, sequence
 from otm.audit.broken.entries import markov_models
 from otm.audit.broken.report import section
 from otm.audit.instances import table_model
@@ -226,7 +226,12 @@ class TestVerifyBlocks:
 class TestEngineTemplates:
     """The templates on kernels whose answer is known: a right one of each kind, and a wrong one."""
 
-    PROBLEM = otm.Problem(draft=[0.5, 0.3, 0.2, 0.0], target=[0.2, 0.3, 0.4, 0.1], law=otm.IID(1))
+    P, Q = [0.5, 0.3, 0.2, 0.0], [0.2, 0.3, 0.4, 0.1]
+
+    def audited(self, candidate: Any, target: list[float] | None = None) -> Any:
+        """Blocks of one draft with the same laws at both positions."""
+        models = {"draft": same_everywhere(self.P, 1), "target": same_everywhere(target or self.Q, 1)}
+        return sampled_blocks(candidate, **models, num_drafts=1, rng=np.random.default_rng(0))
 
     @staticmethod
     def kernel(p: torch.Tensor, x: torch.Tensor, q: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -242,7 +247,7 @@ class TestEngineTemplates:
             )
         else:
             candidate = from_probability_kernel(self.kernel, name="probabilities", device=device)
-        audit = sampled(candidate, self.PROBLEM, rng=np.random.default_rng(0))
+        audit = self.audited(candidate)
         assert audit.verdict == "no difference found"
         assert audit.rule is not None
         assert audit.rule.low <= 0.7 <= audit.rule.high
@@ -253,12 +258,25 @@ class TestEngineTemplates:
         def untruncated(p: Any, x: Any, q: Any, generator: Any) -> Any:
             return self.kernel(p.softmax(-1), x, q.clamp_min(-3.0).softmax(-1), generator)
 
-        audit = sampled(from_logit_kernel(untruncated, name="m"), self.PROBLEM, rng=np.random.default_rng(0))
-        assert audit.verdict == "no difference found"  # nothing is truncated here
-        problem = otm.Problem(draft=[0.5, 0.3, 0.2, 0.0], target=[0.25, 0.25, 0.5, 0.0], law=otm.IID(1))
-        audit = sampled(from_logit_kernel(untruncated, name="m"), problem, rng=np.random.default_rng(0))
+        assert self.audited(from_logit_kernel(untruncated, name="m")).verdict == "no difference found"  # nothing is truncated
+        audit = self.audited(from_logit_kernel(untruncated, name="m"), [0.25, 0.25, 0.5, 0.0])
         assert audit.verdict == "not lossless"
         assert audit.samples <= 1000
+
+    def test_the_default_audit_looks_at_all_tokens_of_rows_that_differ(self, device: str) -> None:
+        """A bonus token from the row before: the first token is right, and so is every token where laws are the same everywhere."""
+
+        def wrong_row(p: Any, x: Any, q: Any, generator: Any) -> Any:
+            return self.kernel(p, x, torch.cat([q[:, :-1], q[:, -2:-1]], dim=1), generator)
+
+        assert (
+            battery(from_probability_kernel(self.kernel, name="right", device=device), num_drafts=[1]).verdict
+            == "no difference found"
+        )
+        audit = battery(from_probability_kernel(wrong_row, name="wrong", device=device), num_drafts=[1])
+        assert audit.verdict == "not lossless"
+        assert "after the token before, γ = 1, samples" in audit.failed
+        assert "same at every position, γ = 1, samples" not in audit.failed
 
 
 @pytest.fixture(scope="module")
@@ -369,14 +387,14 @@ class TestTransformersGenerate:
     def test_no_difference_in_the_first_tokens(self, pair: Pair) -> None:
         """Few samples: finds gross faults only (the long test finds total variation .15)."""
         torch.manual_seed(0)
-        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=30, num_tokens=3, top_k=3)
+        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=30, num_tokens=3, top_k=3, detect=1.0)
         assert audit.verdict == "no difference found"
         assert audit.cells == 28
 
     def test_no_difference_over_whole_texts(self, pair: Pair) -> None:
         torch.manual_seed(1)
         prompts = [pair.encode(text) for text in ("Return the largest", "The default is")]
-        audit = assisted.audit_texts(pair, prompts, num_tokens=40)
+        audit = assisted.audit_texts(pair, prompts, num_tokens=40, detect=0.7)
         assert audit.verdict == "no difference found"
         assert audit.records == 80
 
@@ -391,8 +409,8 @@ class TestTransformersGenerate:
     @pytest.mark.long
     def test_no_difference_in_many_samples(self, pair: Pair) -> None:
         torch.manual_seed(3)
-        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=3000, num_tokens=3, top_k=3)
+        audit = assisted.audit_first_tokens(pair, pair.encode(PROMPT), samples=3000, num_tokens=3, top_k=3, detect=0.125)
         assert audit.verdict == "no difference found"
         assert audit.detect <= 0.15
         prompts = [pair.encode(text) for text in ("Return the largest", "The default is", "Raises an error if") * 20]
-        assert assisted.audit_texts(pair, prompts, num_tokens=64).verdict == "no difference found"
+        assert assisted.audit_texts(pair, prompts, num_tokens=64, detect=0.1).verdict == "no difference found"

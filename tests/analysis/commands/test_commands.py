@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analysis import __main__ as command
-from analysis.models.pair import SHIPPED_PAIR, load_pair
+from analysis.layout import SHIPPED_PAIR
+from analysis.models.pair import load_pair
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

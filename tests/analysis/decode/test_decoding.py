@@ -248,3 +248,46 @@ def test_decode_killed_and_resumed_equals_an_uninterrupted_run(
     assert {r.task: r.tokens for r in resumed} == {r.task: r.tokens for r in whole}
     header = json.loads((tmp_path / "whole.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert header["settings"]["weights"]["draft"] != header["settings"]["weights"]["target"]
+
+
+RECORD = {
+    "decoder": "Gsd(chain(2))",
+    "prompt": prompt_name([1]),
+    "seed": 0,
+    "tokens": [1, 2, 3],
+    "lengths": [2, 1],
+    "accepted": [1, 0],
+    "vertices": [1, 0],
+    "drafted": 2,
+    "ended": False,
+    "seconds": 0.5,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 0}, "there twice"),
+        ({"tokens": "123"}, "no integer"),
+        ({"lengths": [2, 1.5]}, "no integer"),
+        ({"seed": -1}, "no integer"),
+        ({"ended": "false"}, "ended"),
+        ({"seconds": None}, "seconds"),
+        ({"lengths": [1, 1]}, "add up"),
+        ({"accepted": [1]}, "add up"),
+        ({"prompt": "first"}, "hexadecimal"),
+        ({"more": 1}, "fields"),
+    ],
+)
+def test_records_that_no_run_wrote_are_refused(tmp_path: Path, change: dict, message: str) -> None:
+    path = tmp_path / "results.jsonl"
+    header = {"format": "otm-decode", "version": 1, "settings": {}, "provenance": {}}
+    path.write_text("".join(json.dumps(line) + "\n" for line in (header, RECORD, RECORD | {"seed": 1} | change)))
+    with pytest.raises(AnalysisError, match=message):
+        read_results(path)
+
+
+def test_results_do_not_wait_for_the_reader_of_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(AnalysisError, match="regular file"):
+        ResultsFile(tmp_path / "pipe", settings={}, provenance={})

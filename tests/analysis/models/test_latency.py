@@ -9,9 +9,11 @@ import pytest
 
 from analysis.commands.latency import latency
 from analysis.errors import AnalysisError
+from analysis.layout import SHIPPED_PAIR
 from analysis.models.latency import Grid, latency_table, measure_latency, write_latency
-from analysis.models.pair import SHIPPED_PAIR, Pair, load_pair
+from analysis.models.pair import Pair, load_pair
 from analysis.provenance import weights_digest
+from otm.trees import read_costs
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,17 @@ def test_record_of_a_small_grid(pair: Pair, tmp_path: Path) -> None:
     assert {"device", "threads", "load average before", "versions", "processor", "revision"} <= manifest.keys()
     assert str(SHIPPED_PAIR.parent) not in json.dumps(manifest)
     assert len(latency_table(record).splitlines()) == 5
+
+
+def test_plans_read_the_record_as_costs(pair: Pair, tmp_path: Path) -> None:
+    grid = Grid(lengths=(1, 4), batches=(1, 2), nodes=(0,), context=16)
+    models = {side: str(SHIPPED_PAIR / side) for side in ("draft", "target")}
+    record = write_latency(pair, tmp_path / "latency.json", models=models, grid=grid, seconds=0.0)
+    costs = read_costs(tmp_path / "latency.json")
+    assert (costs.batches, costs.contexts, costs.tokens) == ((1, 2), (16,), (1, 4))
+    cost = costs.at(batch=2, context=16, length=3)
+    assert cost.target == record["passes"]["target"][1][1]["median"]
+    assert cost.draft == record["passes"]["draft"][0][1]["median"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import otm
-from analysis.models.pair import SHIPPED_PAIR, Pair, load_pair
+from analysis.errors import AnalysisError
+from analysis.layout import SHIPPED_PAIR
+from analysis.models.pair import Pair, load_pair
 from analysis.papers import captures
 from analysis.provenance import file_digest
 from figures import figure4, figure5
@@ -120,3 +123,13 @@ def test_shipped_pair_reproduces_figure4(pair: Pair) -> None:
 
 def test_held_out_text_was_not_committed_with_odd_bytes() -> None:
     assert "\0" not in (Path(SHIPPED_PAIR) / "held_out.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "content", ['{"model_type": "llama", "hidden_size": "x"}', "[]", '{"model_type": []}', '{"a":' * 10_000]
+)
+def test_a_damaged_configuration_is_told_in_a_message(tmp_path: Path, content: str) -> None:
+    shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "draft")
+    (tmp_path / "draft" / "config.json").write_text(content)
+    with pytest.raises(AnalysisError, match=r"could not be loaded|tokenizer"):
+        load_pair(draft=str(tmp_path / "draft"), device="cpu")

@@ -22,7 +22,7 @@ from analysis.report.reading import open_run
 from analysis.report.text import ends
 from analysis.report.view import view
 from analysis.report.write import write_report
-from tests.analysis.report.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, write_run
+from tests.analysis.report.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, whole_record, write_run
 
 pytestmark = pytest.mark.xdist_group("browser")  # one browser for all of them
 
@@ -93,7 +93,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hostile_manifest(folder)
     decode = decode_file(folder / "decode.jsonl", [record | {"decoder": record["decoder"]} for record in RECORDS[:3]])
     with decode.open("a") as file:
-        file.write(json.dumps(RECORDS[4] | {"decoder": HOSTILE}) + "\n")
+        file.write(json.dumps(whole_record(RECORDS[4] | {"decoder": HOSTILE})) + "\n")
     write_report(folder, decode=decode)
     return folder
 

@@ -13,12 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.errors import AnalysisError
+from analysis.models.prompts import open_prompts
+from analysis.models.source import PairSource
 from analysis.report.reading import open_run
 from analysis.report.write import write_report
 from analysis.run.identity import run_identity
 from analysis.run.merge import merge
-from analysis.run.runs import measure_trace_file
+from analysis.run.runs import measure_prompts, measure_trace_file
+from analysis.run.settings import Settings
 from analysis.run.shards import encode_shard, read_shard, shard_path
+from analysis.trace.traces import open_trace
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 
 
@@ -162,3 +166,67 @@ def test_parts_that_were_allowed_to_differ_stay_one_run(measured: Path, tmp_path
     edit(out, swap_schemes)
     with pytest.raises(AnalysisError, match="another manifest"):
         open_run(out)
+
+
+@pytest.fixture(scope="module")
+def with_logits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs of other prompts that keep their logits, and the prompts."""
+    folder = tmp_path_factory.mktemp("logits")
+    for name, texts in (("run", "Return the number.\nIf True, sort.\n"), ("other", "Raises an error.\nAn array of bytes.\n")):
+        (folder / f"{name}.txt").write_text(texts)
+        keep(folder / name)
+    return folder
+
+
+def keep(run: Path, prompts: Path | None = None) -> object:
+    settings = Settings(k=(1,), shard_prompts=1, max_tokens=6, save_logits=4)
+    source = open_prompts(prompts or run.with_suffix(".txt"))
+    return measure_prompts(run, source=source, models=PairSource(device="cpu"), settings=settings)
+
+
+def logits(run: Path, index: int) -> Path:
+    return run / "logits" / f"shard-{index:05d}.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda run, other: shutil.copy(logits(other, 1), logits(run, 1)), r"shard-00001\.safetensors .*another manifest"),
+        (lambda run, other: shutil.copy(logits(run, 0), logits(run, 1)), r"shard-00001\.safetensors .*says shard 0"),
+        (lambda run, other: flip(logits(run, 1)), r"shard-00001\.safetensors is not what was written"),
+        (lambda run, other: shorten_list(run / "logits" / "trace.json"), r"trace\.json must give a digest for each"),
+    ],
+    ids=["other run", "copy", "flipped", "list"],
+)
+def test_logits_that_are_not_of_the_run_are_refused_by_every_reader(
+    with_logits: Path, tmp_path: Path, spoil: Callable[[Path, Path], object], message: str
+) -> None:
+    run = Path(shutil.copytree(with_logits / "run", tmp_path / "run"))
+    spoil(run, with_logits / "other")
+    with pytest.raises(AnalysisError, match=message):
+        keep(run, with_logits / "run.txt")
+    with pytest.raises(AnalysisError, match=message):
+        merge([run], tmp_path / "merged")
+    with pytest.raises(AnalysisError, match=r"shard-00001|trace\.json"):
+        open_trace(run / "logits")
+
+
+def test_logits_that_are_gone_are_measured_again(with_logits: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(with_logits / "run", tmp_path / "run"))
+    logits(run, 1).unlink()
+    (run / "logits" / "trace.json").unlink()
+    keep(run, with_logits / "run.txt")
+    for path in (with_logits / "run").rglob("*"):
+        if path.parent.name in ("shards", "logits"):
+            assert path.read_bytes() == (run / path.relative_to(with_logits / "run")).read_bytes()
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def shorten_list(path: Path) -> None:
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"files": record["files"][:1]}))

@@ -8,10 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pyarrow.dataset
@@ -23,13 +24,14 @@ import otm
 from analysis import __main__ as application
 from analysis.commands.measure import measure
 from analysis.errors import AnalysisError
-from analysis.models.pair import SHIPPED_PAIR
+from analysis.layout import SHIPPED_PAIR
 from analysis.models.processing import Setting, settings_of
 from analysis.models.prompts import DataSet, Digest, JsonLines, ParquetFile, TextFile, open_prompts, prompts
 from analysis.models.source import PairSource, loaded
 from analysis.report.aggregate import aggregate
 from analysis.report.reading import open_run
 from analysis.report.write import write_report
+from analysis.run import measure as shard
 from analysis.run import positions, runs
 from analysis.run.columns import table_of_logits
 from analysis.run.manifest import manifest_of
@@ -231,6 +233,34 @@ def test_a_decoded_token_has_the_targets_law() -> None:
                 counts[positions.decode(pair, (0,), PLAIN, np.array([[a, b, c]]), block=4)[0][0]] += 1
     # Each of the three uniforms misses its integral by at most 1/20, 1/20, 1/5 of the mass that it decides on (≤ ½ is rejected).
     np.testing.assert_allclose(counts / counts.sum(), q, atol=0.05)
+
+
+def test_no_forward_pass_waits_for_the_columns_of_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second batch goes through the models while the first is measured, and the bytes are the same as without."""
+    settings = dataclasses.replace(SMALL, batch_elements=1)
+    task = ShardTask(0, CPU, settings, ((0, TEXTS[0]), (1, TEXTS[1])))
+    with monkeypatch.context() as patch:
+        patch.setattr(shard, "one_behind", map)
+        wanted = measure_shard(task)
+    second = threading.Event()
+    logits, columns = positions.compared_logits, shard.columns_of
+    batches_read = []
+
+    def reading(pair: Any, group: Any) -> Any:
+        batches_read.append(len(group))
+        if len(batches_read) == 2:
+            second.set()
+        return logits(pair, group)
+
+    def waiting(*arguments: Any) -> Any:
+        assert second.wait(30), "the second forward pass waits for the columns of the first"
+        return columns(*arguments)
+
+    monkeypatch.setattr(positions, "compared_logits", reading)
+    monkeypatch.setattr(shard, "columns_of", waiting)
+    found = measure_shard(task)
+    assert batches_read == [1, 1]
+    assert found.shard == wanted.shard
 
 
 def test_threads_change_no_value() -> None:

@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from analysis.errors import AnalysisError
-from analysis.run.scheduling import Workers, run_each
+from analysis.run.scheduling import Workers, one_behind, run_each
 
 
 def square(number: int) -> int:
@@ -130,7 +131,7 @@ def alive(process: int) -> bool:
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM])
 def test_workers_end_with_their_parent_and_let_go_of_its_output(tmp_path: Path, kind: signal.Signals, how: str) -> None:
     code = (
-        "from analysis.run.scheduling import Workers, run_each\n"
+        "from analysis.run.scheduling import Workers, one_behind, run_each\n"
         "from tests.analysis.run.test_scheduling import hold\n"
         f"if __name__ == '__main__': list(run_each(Workers(count=2), hold, [({str(tmp_path)!r}, {how!r})] * 2))\n"
     )
@@ -200,3 +201,52 @@ def test_no_more_processes_than_pieces_of_work() -> None:
     assert [Workers(4).for_pieces(pieces).count for pieces in (0, 1, 3, 9)] == [1, 1, 3, 4]
     with Workers(4).for_pieces(1).open() as executor:
         assert executor.submit(os.getpid).result() == os.getpid()
+
+
+def test_the_next_argument_is_made_while_one_is_computed() -> None:
+    made = threading.Event()
+
+    def arguments():
+        yield 0
+        made.set()  # the second is asked for before the first is done
+        yield 1
+
+    def wait(number: int) -> bool:
+        return number == 1 or made.wait(30)
+
+    assert list(one_behind(wait, arguments())) == [True, True]
+
+
+def test_at_most_two_arguments_are_alive_and_results_keep_their_order() -> None:
+    alive: list[int] = []
+
+    def arguments():
+        for number in range(6):
+            alive.append(number)
+            assert len(alive) <= 2
+            yield number
+
+    def square_and_let_go(number: int) -> int:
+        time.sleep(0.001 * (number % 2))
+        alive.remove(number)
+        return number * number
+
+    assert list(one_behind(square_and_let_go, arguments())) == [n * n for n in range(6)]
+    assert list(one_behind(square, iter([]))) == []
+
+
+@pytest.mark.parametrize("place", ["function", "arguments"])
+def test_what_is_raised_beside_is_raised_here_and_nothing_runs_on(place: str) -> None:
+    begun: list[int] = []
+
+    def arguments():
+        for number in range(8):
+            begun.append(number)
+            yield refuse(number) if place == "arguments" else number
+
+    before = threading.active_count()
+    results = one_behind(refuse if place == "function" else square, arguments())
+    with pytest.raises(AnalysisError, match="not three"):
+        list(results)
+    assert begun == list(range(5 if place == "function" else 4))
+    assert threading.active_count() == before

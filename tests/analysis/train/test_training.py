@@ -162,3 +162,63 @@ def test_closure_holds_what_pinned_packages_pull_in() -> None:
     names = corpus.requirement_closure(corpus.pinned_names(ROOT / "constraints.txt"))
     assert {"numpy", "torch", "sympy", "contourpy"} <= set(names)
     assert names == sorted(names)
+
+
+def test_a_checkpoint_of_another_text_or_with_another_weight_is_refused(tokens, tmp_path: Path) -> None:
+    tokenizer, train, _, _ = tokens
+    training.train_model(TINY, RECIPE, train, len(tokenizer), folder=tmp_path)
+    with pytest.raises(AnalysisError, match="same recipe and text"):
+        training.train_model(TINY, RECIPE, train[1:], len(tokenizer), folder=tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(AnalysisError, match="another digest"):
+        training.train_model(TINY, RECIPE, train, len(tokenizer), folder=tmp_path)
+    path.write_bytes(data[:-1])
+    with pytest.raises(AnalysisError, match=r"checkpoint\.safetensors must be a checkpoint"):
+        training.train_model(TINY, RECIPE, train, len(tokenizer), folder=tmp_path)
+
+
+def test_what_was_prepared_and_is_damaged_is_prepared_again(text: Path, tmp_path: Path) -> None:
+    source = corpus.from_text_files([text])
+    _, train, held_out, _ = training.prepare_tokens(source, RECIPE, tmp_path)
+    (tokenizer,) = tmp_path.glob("tokenizer-*/tokenizer.json")
+    tokenizer.write_text(tokenizer.read_text().replace("return", "nruter"))
+    (cache,) = tmp_path.glob("tokens-*.npz")
+    again = training.prepare_tokens(source, RECIPE, tmp_path)
+    assert again[0].decode([int(x) for x in again[1][:40]]).count("nruter") == 0
+    cache.write_bytes(cache.read_bytes()[:-30])
+    again = training.prepare_tokens(source, RECIPE, tmp_path)
+    assert (again[1] == train).all() and (again[2] == held_out).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        '"vocabulary": "300"',
+        '"vocabulary": 1e3',
+        '"vocabulary": 70000',
+        '"batch": 0',
+        '"batch": 2, "batch": 3',
+        '"seed": -1',
+        '"precision": "int8"',
+        '"context": true',
+        '"draft": {"learning_rate": NaN}',
+        '"draft": {"width": 15}',
+        '"draft": {"steps": null}',
+    ],
+)
+def test_a_recipe_with_values_that_no_training_has_is_refused(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "recipe.json"
+    path.write_text("{" + change + "}")
+    with pytest.raises(AnalysisError, match=r"A recipe is .*recipe\.json is not: "):
+        pair_training.recipe_from_json(path)
+
+
+def test_constraints_that_are_none_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "constraints.txt"
+    for content in (b"numpy ~~ 2\n", b"\xff"):
+        path.write_bytes(content)
+        with pytest.raises(AnalysisError, match=r"constraints\.txt is not"):
+            corpus.pinned_names(path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from otm.audit.broken import BROKEN
-from otm.audit.broken.usual_tests import fails_chi_square, fails_distance_ratio, fails_order, output_law
+from otm.audit.broken.usual_tests import exceeds_noise_floor, fails_chi_square, fails_distance_ratio, fails_order, output_law
 
 
 class TestUsualTests:
@@ -19,6 +19,7 @@ class TestUsualTests:
         rng = np.random.default_rng(1)
         failures = sum(fails_chi_square(np.asarray(self.TARGET), self.TARGET, rng) for _ in range(400))
         assert 1 <= failures <= 18
+        assert sum(exceeds_noise_floor(np.asarray(self.TARGET), self.TARGET, rng) for _ in range(400)) < 40
         assert not any(fails_order(np.asarray(self.TARGET), rng) for _ in range(100))
 
     def test_gross_errors_fail(self) -> None:
@@ -26,6 +27,7 @@ class TestUsualTests:
         wrong = np.asarray(self.TARGET)[::-1]
         assert fails_chi_square(wrong, self.TARGET, rng)
         assert fails_order(wrong, rng)
+        assert exceeds_noise_floor(wrong, self.TARGET, rng)
         assert fails_distance_ratio(wrong, self.TARGET, rng)
 
     def test_they_see_the_first_token_of_a_block_only(self) -> None:

@@ -61,7 +61,7 @@ def test_a_lossless_candidate_with_torchs_randomness_is_lossless(candidate: Any,
     begun = time.process_time()
     problem = otm.Problem(draft=[0.5, 0.3, 0.15, 0.05], target=[0.2, 0.35, 0.2, 0.25], law=otm.IID(k))
     found = audit.exact(candidate, problem)
-    assert (found.verdict, found.method, found.error) == ("lossless", "traced", 0.0)
+    assert (found.verdict, found.method, found.error) == ("lossless", "branched", 0.0)
     assert found.cells < 250
     assert time.process_time() - begun < 30.0  # a hang, not a benchmark
 
@@ -85,4 +85,4 @@ def test_blocks_too() -> None:
 
     p, q = otm.sequence.ZerothOrder([2 / 3, 1 / 3]), otm.sequence.ZerothOrder([1 / 3, 2 / 3])
     found = audit.sequence(chain, draft=p, target=q, num_drafts=2)
-    assert (found.verdict, found.method) == ("lossless", "traced")
+    assert (found.verdict, found.method) == ("lossless", "branched")

@@ -18,7 +18,7 @@ from otm.drafts.base import enumerate_drafts
 from otm.errors import SolverFailure
 from otm.verifiers.base import enumerated_acceptance
 from otm.verifiers.optimal.curtain import moment, score_pieces, upper_gap
-from otm.verifiers.optimal.scores import Scores, build_scores
+from otm.verifiers.optimal.scores import Nodes, Scores, build_scores
 from tests import exact, strategies
 from tests.tolerance import UNIT_ROUNDOFF, rounding
 
@@ -138,13 +138,18 @@ def test_ugly_distributions_at_every_number_of_drafts(pair: tuple[np.ndarray, np
     assert s.sum() == pytest.approx(1, abs=close)
     assert np.minimum(s, q).sum() == pytest.approx(otm.optimal_acceptance(problem), abs=1e-12)
     assert rule.upper == pytest.approx(otm.optimal_acceptance(problem), abs=1e-12)
-    accepted = s * rule.keep[:-1]
+    accepted = s * rule.keep(np.arange(len(s)))
     np.testing.assert_allclose(accepted + (1 - accepted.sum()) * rule.residual, q, atol=close)
     # The core, set by set of low levels (a superset of what holds for all sets), against P^k from the definition.
     order = np.argsort(rule.level[:-1], kind="stable")
     x, G = np.cumsum(problem.draft[order]), np.cumsum(s[order])
     with np.errstate(under="ignore"):
         assert (np.minimum(x, 1.0) ** k - k * close <= G).all()
+
+
+def nodes_of(p: np.ndarray, level: np.ndarray) -> Nodes:
+    """Nodes at tokens in descending order of their levels, with nothing between them."""
+    return Nodes(level, p, p * level, np.zeros(1), np.zeros(1), np.full(1, -1))
 
 
 def test_atoms_at_some_levels_select_like_atoms_at_all() -> None:
@@ -155,9 +160,9 @@ def test_atoms_at_some_levels_select_like_atoms_at_all() -> None:
         rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(k)))
         order = np.argsort(rule.level[:-1])[::-1]
         level = rule.level[:-1][order]
-        scores, achieved = build_scores(p[order], level, np.unique(level), k, V)
+        scores = build_scores(nodes_of(p[order], level), np.arange(V), k, V)
         assert rule.scores.num_atoms <= scores.num_atoms
-        assert abs(p[order] * achieved - rule.selection_law[order]).sum() <= rounding(V, k)
+        assert abs(p[order] * scores.mean(level) - rule.selection_law[order]).sum() <= rounding(V, k)
     assert rule.scores.num_atoms < scores.num_atoms
 
 
@@ -310,4 +315,4 @@ def test_a_wrong_law_is_never_returned(broken: object, condition: str) -> None:
 def test_a_law_outside_the_core_is_refused() -> None:
     # Two atoms of mass ½ with levels 0.2 and 1.8: s = (0.1, 0.9), but both drafts are token 0 with probability ¼.
     with pytest.raises(SolverFailure, match="moment"):
-        build_scores(np.array([0.5, 0.5]), np.array([1.8, 0.2]), np.array([0.2, 1.8]), 2, 2)
+        build_scores(nodes_of(np.array([0.5, 0.5]), np.array([1.8, 0.2])), np.arange(2), 2, 2)

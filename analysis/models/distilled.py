@@ -1,0 +1,79 @@
+"""Drafts that borrow their target's embeddings: a few layers of their own, and a head on the tokens that they can propose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ..errors import AnalysisError
+
+DISTILLED = "distilled.json"
+"""The file that makes a folder a distilled draft."""
+
+VOCABULARY = "vocabulary"
+WEIGHTS = "model.safetensors"
+
+
+class LikelyHead(torch.nn.Module):
+    """Output layer that scores a subset S of the vocabulary; the rest has probability 0.
+
+    Attributes:
+        weight: rows of the target's output layer, `(|S|, width)`.
+        vocabulary: S, ascending.
+        num_tokens: V.
+    """
+
+    def __init__(self, weight: torch.Tensor, vocabulary: torch.Tensor, num_tokens: int) -> None:
+        super().__init__()
+        self.weight: torch.Tensor
+        self.vocabulary: torch.Tensor
+        self.register_buffer("weight", weight)
+        self.register_buffer("vocabulary", vocabulary)
+        self.num_tokens = num_tokens
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return logits `(..., V)`, −∞ outside S."""
+        scores = torch.nn.functional.linear(hidden, self.weight)
+        logits = scores.new_full((*scores.shape[:-1], self.num_tokens), -torch.inf)
+        return logits.index_copy_(-1, self.vocabulary, scores)
+
+
+def is_distilled(folder: Path) -> bool:
+    """Return whether a folder holds a draft that borrows its embeddings."""
+    return (folder / DISTILLED).is_file()
+
+
+def load_distilled(folder: Path, target: Any) -> Any:
+    """Return a distilled draft over the embeddings of its target, which is not copied.
+
+    Raises:
+        AnalysisError: if the target has another width or vocabulary than the draft was distilled for, or a file is damaged.
+    """
+    config = LlamaConfig.from_pretrained(folder)
+    embeddings = target.get_input_embeddings().weight
+    if embeddings.shape != (config.vocab_size, config.hidden_size):
+        raise AnalysisError(
+            f"The draft {folder} borrows embeddings of shape {(config.vocab_size, config.hidden_size)}; the target's have shape "
+            f"{tuple(embeddings.shape)}. Give the target that the draft was distilled for."
+        )
+    stored = load_file(folder / WEIGHTS)
+    vocabulary = stored.pop(VOCABULARY).long()
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config)
+    weights = {f"model.{name}": value.to(embeddings.dtype) for name, value in stored.items()}
+    missing, unexpected = model.load_state_dict(weights, strict=False, assign=True)
+    absent = set(missing) - {"model.embed_tokens.weight", "lm_head.weight"}
+    if absent or unexpected:
+        raise AnalysisError(
+            f"{folder / WEIGHTS} must hold the layers of its config.json; {sorted([*absent, *unexpected])} differ."
+        )
+    model.set_input_embeddings(target.get_input_embeddings())
+    head = target.get_output_embeddings().weight.detach()
+    model.lm_head = LikelyHead(head[vocabulary], vocabulary, config.vocab_size)
+    model.model.rotary_emb = type(model.model.rotary_emb)(config=config)  # its frequencies are computed, not stored
+    model.config._name_or_path = str(folder)
+    return model.eval()

@@ -1,0 +1,147 @@
+"""What a verdict covers: what was tested, by what, and what was not. The line that stands over every report is written from it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+
+from otm.problem import Problem
+
+SAMPLES = "samples"
+"""The means of an audit that draws."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """What was tested, by what, and what was not; `str` gives one line.
+
+    Attributes:
+        instances: names of the problems, models or logs.
+        subjects: what was run, where it is more than a verifier that is handed its drafts.
+        drafts: numbers of drafts a position, or of drafted positions where `tokens` is more than one.
+        tokens: how many tokens were compared jointly.
+        vocabulary: sizes V.
+        laws: how the drafts were drawn.
+        least: the smallest positive probability of a tested law; 1 where that says nothing.
+        by: (means, number of instances), such as ("exact integration", 15).
+        samples: the most that were planned for one instance.
+        detect: the total variation that samples were planned to find; 0 where there were none.
+        untested: what was not, beyond what the numbers say.
+    """
+
+    instances: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
+    drafts: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = (1,)
+    vocabulary: tuple[int, ...] = ()
+    laws: tuple[str, ...] = ()
+    least: float = 1.0
+    by: tuple[tuple[str, int], ...] = ()
+    samples: int = 0
+    detect: float = 0.0
+    untested: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.instances:
+            return f"Tested: nothing. Not tested: {'; '.join(self.untested)}."
+        what = list(self.subjects)
+        if self.drafts:
+            what.append(f"{_ranges(self.drafts)} {_plural('draft', self.drafts)}")
+        what.append(f"{_ranges(self.tokens)} {_plural('token', self.tokens)}")
+        if self.vocabulary:
+            what.append(f"V = {_ranges(self.vocabulary)}")
+        if self.laws:
+            what.append(f"drafts by {', '.join(self.laws)}")
+        if len(self.instances) > 1:
+            what.append(f"{len(self.instances)} instances")
+        counted = len(self.by) > 1 or len(self.instances) > 1
+        found = [
+            (f"up to {self.samples:,} samples{' each' * (count > 1)}" if means == SAMPLES else means, count)
+            for means, count in self.by
+        ]
+        by = ", ".join(f"{count:,} by {means}" if counted else f"by {means}" for means, count in found)
+        beyond = []
+        if self.vocabulary:
+            beyond.append(f"V > {max(self.vocabulary):,}")
+        if self.drafts:
+            beyond.append(f"more than {max(self.drafts):,} {_plural('draft', (max(self.drafts),))}")
+        if self.least < 1.0:
+            beyond.append(f"probabilities below {self.least:.1g}")
+        if self.detect:
+            beyond.append(f"total variations below {self.detect:g} where sampled")
+        return f"Tested: {', '.join(what)}; {by}. Not tested: {'; '.join([*beyond, *self.untested])}."
+
+
+def covering(problem: Problem, *, by: tuple[tuple[str, int], ...], untested: tuple[str, ...]) -> Coverage:
+    """Return the coverage of an audit of one token on one problem.
+
+    >>> print(covering(otm.Problem(draft=[0.5, 0.5], target=[0.75, 0.25], law=otm.IID(2)), by=(("hand", 1),), untested=()))
+    Tested: 2 drafts, 1 token, V = 2, drafts by IID; by hand. Not tested: V > 2; more than 2 drafts; probabilities below 0.2.
+    """
+    laws = np.concatenate([np.atleast_2d(problem.draft), problem.target[None]])
+    return Coverage(
+        instances=("the problem given",),
+        drafts=(problem.law.k,),
+        vocabulary=(problem.num_tokens,),
+        laws=(type(problem.law).__name__,),
+        least=float(laws[laws > 0].min()),
+        by=by,
+        untested=untested,
+    )
+
+
+def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) -> Coverage:
+    """Return the coverage of several audits, by label, and of what was left out.
+
+    >>> one = Coverage(instances=("a",), drafts=(1,), vocabulary=(2,), by=(("exact integration", 1),))
+    >>> print(merged([("a, k = 1", one), ("b, k = 2", dataclasses.replace(one, drafts=(2,), vocabulary=(4,)))]))
+    Tested: 1..2 drafts, 1 token, V = 2, 4, 2 instances; 2 by exact integration. Not tested: V > 4; more than 2 drafts.
+    """
+    labelled = list(parts)
+    covers = [cover for _, cover in labelled]
+    by: collections.Counter[str] = collections.Counter()
+    for cover in covers:
+        by.update(dict(cover.by))
+    notes = itertools.chain(*(cover.untested for cover in covers), untested)
+    return Coverage(
+        instances=tuple(label for label, _ in labelled),
+        subjects=tuple(dict.fromkeys(subject for cover in covers for subject in cover.subjects)),
+        drafts=_union(cover.drafts for cover in covers),
+        tokens=_union(cover.tokens for cover in covers),
+        vocabulary=_union(cover.vocabulary for cover in covers),
+        laws=tuple(dict.fromkeys(law for cover in covers for law in cover.laws)),
+        least=min((cover.least for cover in covers), default=1.0),
+        by=tuple(by.items()),
+        samples=max((cover.samples for cover in covers), default=0),
+        detect=max((cover.detect for cover in covers), default=0.0),
+        untested=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _union(numbers: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(sorted(set(itertools.chain(*numbers))))
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    """Print numbers, neighbours as a range; sizes that skip are shortened to the ends.
+
+    >>> _ranges((1, 2, 3, 8)), _ranges((2, 3, 48, 2000)), _ranges((2, 4, 48, 300, 2000))
+    ('1..3, 8', '2..3, 48, 2,000', '2..2,000')
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    if len(runs) > 3:
+        runs = [[numbers[0], numbers[-1]]]
+    return ", ".join(f"{run[0]:,}" if len(run) == 1 else f"{run[0]:,}..{run[-1]:,}" for run in runs)
+
+
+def _plural(noun: str, numbers: tuple[int, ...]) -> str:
+    return noun if numbers == (1,) else f"{noun}s"

@@ -1,0 +1,175 @@
+"""A result for machines: JSON, JUnit and SARIF for what reads tests and findings, and a counterexample as a test to keep."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.audit.batteries import BatteryAudit
+from otm.audit.exact_audit import ExactAudit
+from otm.audit.sequence_audit import SequenceAudit
+from otm.audit.verdicts import PASSED, Audit
+
+_LEVELS = {"not lossless": "error", "undecided": "warning", "no verdict": "warning"}
+_RULES = {
+    "not lossless": "The output of this verifier does not have the target's law.",
+    "undecided": "The law of the output could not be told from the target's, nor shown to be it.",
+    "no verdict": "There was too little to find what was asked for.",
+}
+
+
+def as_json(audit: Audit) -> str:
+    """Return verdict, coverage and figures as JSON; numbers that JSON lacks are null.
+
+    >>> json.loads(as_json(otm.audit.outputs([0, 1] * 50, target=[0.5, 0.5])))["verdict"]
+    'no verdict'
+    """
+    coverage = dataclasses.asdict(audit.coverage) | {"line": str(audit.coverage)}
+    found: dict[str, Any] = {
+        "name": audit.name,
+        "verdict": audit.verdict,
+        "coverage": coverage,
+        "total_variation": _plain(audit.severity),
+        "instances": [
+            {"instance": label, "verdict": single.verdict, "total_variation": _plain(single.severity), "shown": single.row()}
+            for label, single in _parts(audit).items()
+        ],
+    }
+    if isinstance(audit, BatteryAudit):
+        found["false_alarm"] = audit.false_alarm
+        found["left_out"] = audit.left_out
+        if audit.counterexample is not None:
+            found["counterexample"] = {
+                "total_variation": _plain(audit.counterexample.severity),
+                "report": audit.counterexample.figures(),
+                "test": as_test(audit.counterexample, audit.name),
+            }
+    return json.dumps(found, ensure_ascii=False, indent=2)
+
+
+def as_junit(audit: Audit) -> str:
+    """Return a JUnit report: a test case for each instance, failed if not lossless, an error if nothing can be said.
+
+    >>> ElementTree.fromstring(as_junit(otm.audit.outputs([0] * 50, target=[0.5, 0.5], name="coin"))).get("failures")
+    '1'
+    """
+    parts = _parts(audit)
+    verdicts = [single.verdict for single in parts.values()]
+    failures = verdicts.count("not lossless")
+    errors = sum(verdict not in PASSED for verdict in verdicts) - failures
+    counts = {"tests": str(len(parts)), "failures": str(failures), "errors": str(errors)}
+    suite = ElementTree.Element("testsuite", {"name": f"otm audit {audit.name}", **counts})
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in (("verdict", audit.verdict), ("coverage", str(audit.coverage))):
+        ElementTree.SubElement(properties, "property", name=name, value=value)
+    for label, single in parts.items():
+        case = ElementTree.SubElement(suite, "testcase", classname=audit.name, name=label)
+        if single.verdict not in PASSED:
+            tag = "failure" if single.verdict == "not lossless" else "error"
+            outcome = ElementTree.SubElement(case, tag, message=f"{single.verdict}: total variation {single.row()[0]}")
+            outcome.text = single.figures()
+    ElementTree.SubElement(suite, "system-out").text = str(audit)
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def as_sarif(audit: Audit, function: object = None) -> str:
+    """Return a SARIF 2.1.0 log: one finding at the callable unless it passed.
+
+    >>> json.loads(as_sarif(otm.audit.outputs([0] * 50, target=[0.5, 0.5])))["runs"][0]["results"][0]["level"]
+    'error'
+    """
+    result: dict[str, Any] = {
+        "ruleId": audit.verdict.replace(" ", "-"),
+        "level": _LEVELS.get(audit.verdict, "none"),
+        "message": {
+            "text": f"{audit.name}: {audit.verdict}. Total variation {_shown(audit)}. {audit.coverage}",
+            "markdown": str(audit),
+        },
+    }
+    place = _place(function)
+    if place is not None:
+        file, line = place
+        result["locations"] = [{"physicalLocation": {"artifactLocation": {"uri": file}, "region": {"startLine": line}}}]
+    rules = [{"id": name.replace(" ", "-"), "shortDescription": {"text": text}} for name, text in _RULES.items()]
+    run = {"tool": {"driver": {"name": "otm audit", "rules": rules}}, "results": [] if audit.verdict in PASSED else [result]}
+    return json.dumps({"version": "2.1.0", "runs": [run]}, ensure_ascii=False, indent=2)
+
+
+def as_test(audit: Audit, name: str) -> str:
+    """Return a counterexample as a test of pytest to keep, which fails until the callable is mended.
+
+    Args:
+        audit: of one problem or one pair of models, integrated.
+        name: of the callable, "module:function" if it is known.
+
+    Returns:
+        Python; "" for an audit of another kind.
+
+    >>> problem = otm.Problem(draft=[1.0, 0.0], target=[0.0, 1.0], law=otm.IID(1))
+    >>> print(as_test(otm.audit.exact(lambda p, q, drafts, uniforms: int(drafts[0]), problem), "kernels:trusting"))
+    import otm
+    from kernels import trusting
+    <BLANKLINE>
+    <BLANKLINE>
+    def test_trusting_on_the_smallest_problem_found() -> None:
+        problem = otm.Problem(draft=[1.0, 0.0], target=[0.0, 1.0], law=otm.IID(k=1))
+        result = otm.audit.exact(trusting, problem)
+        assert result.verdict == "lossless", str(result)
+    """
+    module, _, function = name.rpartition(":")
+    short = function.rpartition(".")[2]
+    called = function if short.isidentifier() else "verify"
+    imported = f"from {module} import {called.partition('.')[0]}" if module else f"# import {called} here"
+    if isinstance(audit, ExactAudit):
+        problem = audit.problem
+        laws = f"draft={problem.draft.tolist()}, target={problem.target.tolist()}, law=otm.{problem.law!r}"
+        body = [f"problem = otm.Problem({laws})", f"result = otm.audit.exact({called}, problem)"]
+    elif isinstance(audit, SequenceAudit):
+        body = [
+            f"draft = otm.sequence.TableModel({_table(audit.draft_tables)})",
+            f"target = otm.sequence.TableModel({_table(audit.target_tables)})",
+            f"result = otm.audit.sequence({called}, draft=draft, target=target, num_drafts={audit.num_drafts})",
+        ]
+    else:
+        return ""
+    body.append('assert result.verdict == "lossless", str(result)')
+    head = f"import otm\n{imported}\n\n\ndef test_{called.rpartition('.')[2]}_on_the_smallest_problem_found() -> None:\n"
+    return head + textwrap.indent("\n".join(body), "    ")
+
+
+def _table(tables: Mapping[tuple[int, ...], NDArray[np.float64]]) -> str:
+    return f"{{{', '.join(f'{context}: {law.tolist()}' for context, law in tables.items())}}}"
+
+
+def _parts(audit: Audit) -> Mapping[str, Audit]:
+    return audit.audits if isinstance(audit, BatteryAudit) else {audit.coverage.instances[0]: audit}
+
+
+def _shown(audit: Audit) -> str:
+    return f"{audit.severity:.6g}"
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _place(function: object) -> tuple[str, int] | None:
+    """Return file, relative to the working directory where it lies below it, and line of a callable."""
+    source: Any = getattr(function, "verify", function)
+    try:
+        path, line = Path(inspect.getsourcefile(source) or ""), inspect.getsourcelines(source)[1]
+    except (TypeError, OSError):
+        return None
+    here = Path.cwd()
+    return (path.relative_to(here) if path.is_relative_to(here) else path).as_posix(), max(1, line)

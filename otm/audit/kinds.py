@@ -1,0 +1,132 @@
+"""Which kind of callable a function is, found out by calling it: one token, a block, or a batch of rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from otm.audit.candidate import (
+    BatchCandidate,
+    BlockKernel,
+    Candidate,
+    CandidateFailure,
+    LogitCandidate,
+    naming_failures,
+    one_per_draft_and_one,
+    read_batch,
+    read_block,
+    read_token,
+)
+from otm.errors import InvalidParameter
+from otm.verifiers.base import Verifier
+
+Kind = Candidate | BatchCandidate | BlockKernel | LogitCandidate | Verifier
+"""What a battery audits."""
+
+COUNTS: tuple[Callable[[int, int], int], ...] = (
+    one_per_draft_and_one,
+    lambda num_drafts, num_tokens: 2 * num_drafts + 2,
+    lambda num_drafts, num_tokens: num_drafts + num_tokens + 1,
+)
+"""Numbers of uniforms that a function is tried with, where it was not said how many it takes."""
+
+_TRIES = 24
+_DRAFT = np.array([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]])
+_TARGET = np.array([[0.3, 0.2, 0.4, 0.1], [0.1, 0.5, 0.3, 0.1], [0.3, 0.3, 0.2, 0.2]])
+_TOKENS = _DRAFT.shape[-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitting:
+    """A callable as what it is.
+
+    Attributes:
+        candidate: as a battery audits it.
+        block: whether it verifies a block of positions, not one.
+    """
+
+    candidate: Kind
+    block: bool = False
+
+
+def fitting(thing: object) -> Fitting:
+    """Return a callable as what it is; a plain function is called on small inputs of each kind.
+
+    Args:
+        thing: a function, a `Candidate`, `BatchCandidate`, `BlockKernel` or `LogitCandidate`, or one of the library's verifiers.
+
+    Returns:
+        Fitting: a function that answers one drafted token with one token audits single positions; one that answers a block with
+        tokens audits blocks; one that takes a generator where the others take uniforms is a batch.
+
+    Raises:
+        InvalidParameter: if it is no callable, or fits none; the message says what each attempt came to.
+
+    Cost: some dozens of calls.
+
+    >>> fitting(lambda p, q, drafts, uniforms: [int(drafts[0]) if uniforms[0] * p[0, drafts[0]] < q[0, drafts[0]] else 0]).block
+    True
+    """
+    if isinstance(thing, BatchCandidate | BlockKernel | LogitCandidate | Verifier):
+        return Fitting(thing, block=isinstance(thing, BlockKernel))
+    given = thing if isinstance(thing, Candidate) else Candidate(thing)  # type: ignore[arg-type]  # refuses what is none
+    counts = COUNTS if given.num_uniforms is one_per_draft_and_one else (given.num_uniforms,)
+    why: dict[str, str] = {}
+    for count in counts:
+        candidate = dataclasses.replace(given, num_uniforms=count)
+        found: list[bool] = []
+        for block, num_drafts in ((False, 1), (False, 2), (False, 3), (True, 2)):
+            try:
+                shapes = [_shape(candidate, *inputs) for inputs in _inputs(candidate, block, num_drafts)]
+            except CandidateFailure as error:
+                why.setdefault("a block" if block else "one token", str(error))
+                continue
+            if not block and 0 in shapes:  # a single token, as no block is returned
+                return Fitting(candidate)
+            found.append(block)
+        if found:
+            return Fitting(candidate, block=found[-1])
+    if given.num_uniforms is not one_per_draft_and_one:
+        raise InvalidParameter(_unfit(why))
+    try:
+        batch = BatchCandidate(given.verify, name=given.name)
+        with naming_failures():
+            rng = np.random.default_rng(0)
+            drafts = rng.integers(_TOKENS, size=(_TRIES, 1))
+            read_batch(batch.verify(_DRAFT[0].copy(), _TARGET[0].copy(), drafts, rng), len(drafts), _TOKENS)
+    except CandidateFailure as error:
+        raise InvalidParameter(_unfit({**why, "a batch of rows": str(error)})) from error
+    return Fitting(batch)
+
+
+def _inputs(candidate: Candidate, block: bool, num_drafts: int) -> Iterator[tuple[bool, int, Any]]:
+    for seed in range(_TRIES):
+        rng = np.random.default_rng(seed)
+        drafts = rng.integers(_TOKENS, size=num_drafts)
+        yield block, candidate.count(len(drafts), _TOKENS), (drafts, rng)
+
+
+def _shape(candidate: Candidate, block: bool, num_uniforms: int, drawn: Any) -> int:
+    """Call once, check the answer, and return the number of axes of what was returned as output."""
+    drafts, rng = drawn
+    uniforms = rng.random(num_uniforms)
+    with naming_failures(), np.errstate(all="ignore"):
+        if block:
+            answer = candidate.verify(_DRAFT.copy(), _TARGET.copy(), drafts, uniforms)
+            read_block(answer, _TOKENS, 3)
+        else:
+            answer = candidate.verify(_DRAFT[0].copy(), _TARGET[0].copy(), drafts, uniforms)
+            read_token(answer, _TOKENS)
+        return int(np.ndim(answer[0] if isinstance(answer, tuple) else answer))
+
+
+def _unfit(why: dict[str, str]) -> str:
+    tried = " ".join(f"For {kind}: {said}" for kind, said in why.items())
+    return (
+        "The callable must answer verify(draft, target, drafts, uniforms), with draft (V,), target (V,) and drafts (k,) for one "
+        f"token, or draft (γ, V), target (γ+1, V) and drafts (γ,) for a block. {tried} See otm.audit.candidate for the signatures; "
+        "--uniforms or Candidate(num_uniforms=…) say how many uniforms it takes."
+    )

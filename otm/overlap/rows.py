@@ -1,0 +1,60 @@
+"""Which way the rows of a batch are asked: in bins, compiled or as array operations, or from a sort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from otm._arrays import Array, by_rows, is_on_host, namespace
+from otm._numba import compiled
+from otm.overlap import arrays
+from otm.overlap.curve import OverlapCurve
+
+SHORTEST_BINNED = 1024
+"""Rows from this length on are asked without a sort: below, clearing the bins costs as much."""
+
+
+def on_rows(
+    by_bins: Callable[[Any, Array, Array], tuple[Array, Array]],
+    by_sort: Callable[[OverlapCurve], Array],
+    draft: Array,
+    target: Array,
+) -> Array:
+    """Answer a question about every row without a sort where that can be had, and from the sorted curve elsewhere.
+
+    Args:
+        by_bins: given `otm.overlap.bins` or, where it is not compiled or the rows lie on a device, `otm.overlap.arrays`, and rows
+            `(rows, V)`, returns answers `(n, rows)` and which rows it leaves out.
+        by_sort: given a curve, returns answers `(n, ...)`.
+        draft, target: masses `(..., V)`, float32 or float64.
+
+    Returns:
+        Answers `(n, ...)`, the leading axes of the rows restored.
+
+    Waits for a device once: to learn whether a row was left out.
+    """
+    xp, width, shape = namespace(draft, target), int(draft.shape[-1]), tuple(draft.shape[:-1])
+    known = isinstance(draft, np.ndarray) or array_api_compat.is_torch_array(draft)
+    if width < SHORTEST_BINNED or not known:
+        return by_rows(lambda p, q: by_sort(OverlapCurve.of(p, q)), draft, target)
+    bins = (compiled("otm.overlap.bins") if is_on_host(draft) else None) or arrays
+
+    def chunk(p: Array, q: Array) -> Array:
+        answers, left = by_bins(bins, *(_contiguous(a, width) for a in (p, q)))
+        kind = namespace(answers)
+        return kind.concat([answers, kind.astype(left, answers.dtype)[None, :]], axis=0)
+
+    p, q = (xp.reshape(a, (-1, width)) for a in (draft, target))
+    joined = by_rows(chunk, p, q)
+    answers, left = joined[:-1, :], joined[-1, :] > 0
+    if bool(xp.any(left)):
+        (rows,) = xp.nonzero(left)
+        answers[:, rows] = by_rows(lambda p, q: by_sort(OverlapCurve.of(p, q)), p[rows, :], q[rows, :])
+    return xp.reshape(answers, (int(answers.shape[0]), *shape))
+
+
+def _contiguous(array: Array, width: int) -> Array:
+    return np.ascontiguousarray(array.reshape(-1, width)) if isinstance(array, np.ndarray) else array

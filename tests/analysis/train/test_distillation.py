@@ -1,0 +1,158 @@
+"""Distillation on the shipped target: what is kept of it is exact, a killed run goes on, a written draft is the trained one."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from analysis.errors import AnalysisError  # noqa: E402
+from analysis.layout import SHIPPED_PAIR  # noqa: E402
+from analysis.models.distilled import is_distilled, load_distilled  # noqa: E402
+from analysis.train import distillation as d  # noqa: E402
+from analysis.train.texts import Corpus, Document  # noqa: E402
+
+RECIPE = d.Distillation(
+    layers=(0, -1), head=512, context=32, text_windows=24, sampled_windows=8, batch=4, steps=10, forward_kl=0.5, seed=1
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so small a model spends its time waiting for a second one
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def target():
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(SHIPPED_PAIR / "target", dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(SHIPPED_PAIR / "target")
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")[:9000]
+    return Corpus(documents=(Document("one", text, held_out=False),), provenance={})
+
+
+@pytest.fixture(scope="module")
+def shards(target, tokenizer, corpus, tmp_path_factory):
+    work = tmp_path_factory.mktemp("distillation")
+    return work, d.prepare(target, tokenizer, corpus, RECIPE, work)
+
+
+def law(target, rows):
+    with torch.inference_mode():
+        return torch.softmax(target(rows.long()).logits.double(), dim=-1)
+
+
+def test_what_is_kept_of_the_target_gives_its_law(target, shards):
+    from safetensors.torch import load_file
+
+    stored = load_file(shards[1][0])
+    weight = target.get_output_embeddings().weight.float()
+    kept = torch.exp(stored["hidden"].float() @ weight.T - stored["log_normaliser"][..., None]).double()
+    exact = law(target, stored["tokens"])
+    # Hidden states are kept to 8 bits: logits of size up to 20 move by 2⁻⁹ of themselves, most cancelling over 256 coordinates.
+    assert (kept - exact).abs().sum(dim=-1).div(2).max() < 0.02
+    assert stored["tokens"].shape == (24, RECIPE.context)
+
+
+def test_sampled_windows_continue_the_text_by_the_targets_law(target):
+    prompts = np.tile(np.arange(5, 13, dtype=np.int32), (800, 1))
+    rows = d.sample_windows(target, prompts, 9, seed=3)
+    assert (rows[:, :8] == prompts).all()
+    exact = law(target, torch.from_numpy(prompts[:1]))[0, -1].numpy()
+    counts = np.bincount(rows[:, 8], minlength=len(exact)) / len(rows)
+    # E TV of n draws is at most ½ Σ √(q(1 − q)/n), and one draw moves it by 1/n: beyond 4/√n more with probability e^{-32}.
+    assert np.abs(counts - exact).sum() / 2 < 0.5 * np.sqrt(exact * (1 - exact) / len(rows)).sum() + 4 / np.sqrt(len(rows))
+
+
+def test_the_vocabulary_holds_the_likely_tokens(target, shards):
+    from safetensors.torch import load_file
+
+    chosen = d.likely_tokens(target, shards[1], 512)
+    mean = torch.stack([law(target, load_file(path)["tokens"]).mean(dim=(0, 1)) for path in shards[1]]).mean(dim=0)
+    best = mean.topk(512).values.sum()
+    # The kept law is within .02 of the exact one, so the two sums differ by at most twice that.
+    assert (chosen.diff() > 0).all()
+    assert mean[chosen].sum() > best - 0.04
+
+
+def test_a_killed_run_goes_on_where_it_was_and_ends_the_same(target, shards, tmp_path):
+    whole, _ = d.train_draft(target, shards[1], RECIPE, tmp_path / "whole")
+    part = dataclasses.replace(RECIPE)
+    stopped = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        d.train_draft(target, shards[1], part, stopped, save_every=0.0, after_step=interrupt_at(4))
+    resumed, _ = d.train_draft(target, shards[1], part, stopped)
+    for name, value in whole.trained().items():
+        assert torch.equal(value, resumed.trained()[name]), name
+
+
+def interrupt_at(step):
+    def check(done):
+        if done == step:
+            raise KeyboardInterrupt
+
+    return check
+
+
+def test_a_folder_of_another_recipe_is_refused(target, tokenizer, corpus, shards):
+    with pytest.raises(AnalysisError, match="same recipe"):
+        d.prepare(target, tokenizer, corpus, dataclasses.replace(RECIPE, seed=2), shards[0])
+
+
+def test_training_raises_acceptance(target, shards, tmp_path):
+    recipe = dataclasses.replace(RECIPE, steps=60)
+    untrained, _ = d.train_draft(target, shards[1], dataclasses.replace(recipe, steps=0), tmp_path / "none")
+    trained, vocabulary = d.train_draft(target, shards[1], recipe, tmp_path / "some")
+    before, after = (overlap(target, model, vocabulary, shards[1]) for model in (untrained, trained))
+    assert after > before + 0.02
+
+
+def overlap(target, model, vocabulary, shards):
+    from safetensors.torch import load_file
+
+    rows = load_file(shards[0])["tokens"].long()
+    with torch.inference_mode():
+        draft = model(rows).exp().double()
+    return torch.minimum(draft, law(target, rows)[..., vocabulary]).sum(dim=-1).mean().item()
+
+
+def test_a_written_draft_is_the_trained_one_and_proposes_likely_tokens_only(target, shards, tmp_path):
+    model, vocabulary = d.train_draft(target, shards[1], RECIPE, tmp_path / "work")
+    d.write_draft(model, vocabulary, tmp_path / "draft")
+    assert is_distilled(tmp_path / "draft")
+    draft = load_distilled(tmp_path / "draft", target)
+    rows = torch.arange(10, 30)[None]
+    with torch.inference_mode():
+        logits, mine = draft(rows).logits, model(rows)
+    allowed = torch.zeros(logits.shape[-1], dtype=torch.bool)
+    allowed[vocabulary] = True
+    assert (logits[..., ~allowed] == -torch.inf).all()
+    # Weights are written in float16, to 2⁻¹¹ of themselves.
+    assert (torch.log_softmax(logits, dim=-1)[..., allowed] - mine).abs().max() < 0.05
+    assert draft.get_input_embeddings().weight.data_ptr() == target.get_input_embeddings().weight.data_ptr()
+
+
+def test_a_draft_of_another_target_is_refused(target, shards, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    model, vocabulary = d.train_draft(target, shards[1], dataclasses.replace(RECIPE, steps=0), tmp_path / "work")
+    d.write_draft(model, vocabulary, tmp_path / "draft")
+    other = AutoModelForCausalLM.from_pretrained(SHIPPED_PAIR / "draft")
+    with pytest.raises(AnalysisError, match="distilled for"):
+        load_distilled(tmp_path / "draft", other)

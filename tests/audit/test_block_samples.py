@@ -1,0 +1,95 @@
+"""Blocks by samples: joint laws, batches whose rows differ, bonus tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+from otm import audit
+from otm.audit.instances import standard_models
+from tests.audit.callables import chain, one_uniform_for_all_positions
+
+
+def rows_of(verify: Any) -> audit.BlockKernel:
+    """A batch verified row by row on the generator's uniforms, padded as kernels do."""
+
+    def kernel(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
+        found = np.full((len(drafts), drafts.shape[1] + 1), -1)
+        for i, u in enumerate(rng.random((len(drafts), drafts.shape[1] + 1))):
+            tokens = verify(p[i], q[i], drafts[i], u)[0]
+            found[i, : len(tokens)] = tokens
+        return found
+
+    return audit.BlockKernel(kernel, name="rows")
+
+
+def audited(candidate: Any, model: str, gamma: int = 2, **options: Any) -> Any:
+    p, q = standard_models(gamma)[model]
+    options = {"rng": np.random.default_rng(3), "detect": 0.15} | options
+    return audit.sampled_blocks(candidate, draft=p, target=q, num_drafts=gamma, **options)
+
+
+@pytest.mark.parametrize("candidate", [rows_of(chain), chain], ids=["kernel", "one block a call"])
+def test_a_lossless_one_passes(candidate: Any) -> None:
+    result = audited(candidate, "after the token before")
+    assert result.verdict == "no difference found"
+    assert result.coverage.tokens == (3,)
+    assert result.membership is None
+    assert "of whole blocks" in str(result)
+    # Pr(both accepted) by hand: Σ over blocks of Π min(p, q).
+    p, q = standard_models(2)["after the token before"]
+    whole = sum(min(p.next([])[a], q.next([])[a]) * min(p.next([a])[b], q.next([a])[b]) for a in range(3) for b in range(3))
+    assert result.rule.low <= whole <= result.rule.high
+
+
+def bonus_from_the_row_before(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+    return chain(p, np.concatenate([q[:-1], q[-2:-1]]), drafts, u)
+
+
+@pytest.mark.parametrize(
+    ("fault", "gamma"), [(bonus_from_the_row_before, 1), (bonus_from_the_row_before, 2), (one_uniform_for_all_positions, 2)]
+)
+def test_a_fault_after_the_first_token_shows(fault: Any, gamma: int) -> None:
+    """The first token is right in both: an audit of it alone finds nothing."""
+    p, q = standard_models(gamma)["after the token before"]
+    exact = audit.sequence(fault, draft=p, target=q, num_drafts=gamma)
+    assert exact.first_position is not None
+    assert exact.first_position > 1
+    result = audited(rows_of(fault), "after the token before", gamma, detect=exact.total_variation)
+    assert result.verdict == "not lossless"
+
+
+def test_rows_that_share_a_batch_must_not_share_a_context() -> None:
+    """All rows verified with the laws of the first: right where laws are the same everywhere, wrong elsewhere."""
+
+    def shared(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
+        return rows_of(chain).verify(np.repeat(p[:1], len(p), 0), np.repeat(q[:1], len(q), 0), drafts, rng)
+
+    assert audited(audit.BlockKernel(shared), "same at every position").verdict == "no difference found"
+    assert audited(audit.BlockKernel(shared), "after the token before").verdict == "not lossless"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda p, q, drafts, rng: drafts[:, 0],
+        lambda p, q, drafts, rng: drafts[1:],
+        lambda p, q, drafts, rng: np.full_like(drafts, -1),
+        lambda p, q, drafts, rng: drafts * 0 + 3,
+        lambda p, q, drafts, rng: np.stack([drafts[:, 0], drafts[:, 0] * 0 - 1, drafts[:, 1]], axis=1),
+        lambda p, q, drafts, rng: drafts * 1.0,
+    ],
+    ids=["one axis", "rows missing", "nothing", "outside", "a gap", "floats"],
+)
+def test_what_is_no_block_is_refused(answer: Any) -> None:
+    with pytest.raises(audit.candidate.CandidateFailure, match="must return"):
+        audited(audit.BlockKernel(answer), "after the token before")
+
+
+def test_vocabularies_must_agree() -> None:
+    p, q = standard_models(1)["equal models"][0], standard_models(1)["same at every position"][1]
+    with pytest.raises(otm.errors.ShapeMismatch):
+        audit.sampled_blocks(chain, draft=p, target=q, num_drafts=1, rng=np.random.default_rng(0))

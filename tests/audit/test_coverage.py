@@ -1,0 +1,67 @@
+"""The line that stands over every report."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+from otm import audit
+from otm.audit.coverage import Coverage, merged
+from otm.audit.instances import standard_models
+from tests.audit.callables import as_floats, chain, maximal
+
+PROBLEM = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+MODELS = standard_models(1)["after the token before"]
+EXAMPLES = {
+    "exact": (
+        lambda: audit.exact(maximal, PROBLEM),
+        ["1 draft, 1 token, V = 2", "by exact integration", "V > 2", "later tokens"],
+    ),
+    "kernel": (lambda: audit.exact(otm.Maximal(), PROBLEM), ["by summing the kernel"]),
+    "probed": (
+        lambda: audit.exact(as_floats(maximal), PROBLEM),
+        ["by probing", "narrower than 1/64", "state kept between calls"],
+    ),
+    "sequence": (
+        lambda: audit.sequence(chain, draft=MODELS[0], target=MODELS[1], num_drafts=1),
+        ["1 draft, 2 tokens, V = 3", "more than 1 draft", "several drafts a position"],
+    ),
+    "sampled": (
+        lambda: audit.sampled(otm.Maximal(), PROBLEM, rng=np.random.default_rng(0), detect=0.2),
+        ["by up to 793 samples", "total variations below 0.2 where sampled"],
+    ),
+    "outputs": (lambda: audit.outputs([0, 1], target=[0.5, 0.5]), ["by up to 2 samples", "other contexts"]),
+    "log": (
+        lambda: audit.log([audit.log_audit.LogRecord("", np.array([]), np.array([0.5, 0.5, 0.0]), None, np.arange(2), 1)]),
+        ["a log of 1 records, fewer than 346 distinct contexts", "contexts that are not in it"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_report_begins_with_what_was_tested_by_what_and_what_was_not(name: str) -> None:
+    carry_out, said = EXAMPLES[name]
+    result: Any = carry_out()
+    line = str(result).splitlines()[1]
+    assert line == str(result.coverage)
+    assert line.startswith("Tested: ")
+    for words in ("Not tested: ", *said):
+        assert words in line
+
+
+def test_coverages_of_several_audits_are_put_together() -> None:
+    one = Coverage(instances=("x",), drafts=(1,), vocabulary=(2,), laws=("IID",), least=0.25, by=(("exact integration", 1),))
+    drawn = dataclasses.replace(
+        one, drafts=(8,), vocabulary=(2_000,), least=1e-5, by=(("samples", 1),), samples=500, detect=0.1
+    )
+    both = merged([("a", one), ("b", drawn), ("c", one)], ["9 drafts (time was up)"])
+    assert both.by == (("exact integration", 2), ("samples", 1))
+    assert str(both) == (
+        "Tested: 1, 8 drafts, 1 token, V = 2, 2,000, drafts by IID, 3 instances; 2 by exact integration, 1 by up to 500 samples. "
+        "Not tested: V > 2,000; more than 8 drafts; probabilities below 1e-05; total variations below 0.1 where sampled; 9 drafts "
+        "(time was up)."
+    )

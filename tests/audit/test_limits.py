@@ -1,0 +1,48 @@
+"""Time limits: they end an audit from within the candidate's calls, through everything that catches its errors."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import otm
+from otm import audit
+from otm.audit.batteries import battery
+from otm.audit.limits import OutOfTime, limited
+from tests.audit.callables import as_floats, maximal, one_uniform, recursive
+
+
+def test_time_that_is_up_is_no_failure_of_the_candidate() -> None:
+    problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
+    for verify in (maximal, as_floats(maximal)):
+        with pytest.raises(OutOfTime):
+            audit.exact(limited(audit.Candidate(verify), time.monotonic() - 1.0), problem)
+        assert audit.exact(limited(audit.Candidate(verify), time.monotonic() + 1e6), problem).verdict == "lossless"
+
+
+def test_a_battery_without_time_has_no_verdict_and_says_what_it_lacks() -> None:
+    result = battery(recursive, seconds=0)
+    assert (result.verdict, result.audits) == ("no verdict", {})
+    assert "Nothing was tested" in str(result)
+    assert str(result.coverage).startswith("Tested: nothing. Not tested: ")
+    assert "with 1 draft by IID (time was up)" in str(result.coverage)
+    assert set(result.uncovered) == {"1 draft by IID", "2 drafts by IID", "3 drafts by IID"}
+
+
+def test_shrinking_without_time_leaves_the_smallest_standard_instance() -> None:
+    assert audit.shrink(limited(audit.Candidate(one_uniform), time.monotonic() - 1.0), law=otm.IID(2)) is None
+    result = audit.exact_battery(one_uniform, laws=[otm.IID(2)], shrink_for=1e-9)
+    assert result.counterexample in result.failed.values()
+
+
+def test_what_was_not_reached_is_no_green() -> None:
+    """A fault of .027 with two drafts: where the instance that shows it is not reached, samples planned for .1 say nothing."""
+
+    def slow(p: object, q: object, drafts: object, uniforms: object) -> object:
+        time.sleep(1e-4)
+        return as_floats(one_uniform)(p, q, drafts, uniforms)
+
+    result = battery(slow, laws=[otm.IID(2)], seconds=3.0)
+    assert result.verdict in ("no verdict", "not lossless")
+    assert result.verdict == "not lossless" or "time was up" in str(result).lower()

@@ -1,0 +1,423 @@
+"""Gradients: of laws and verifiers that say they have them, exact; everywhere else a refusal, never a tensor that lost its past."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+import otm
+from otm.drafts import LAWS
+from otm.trees import TreeShape, acceptance_vector, chain_expected_tokens, chain_speedup, tree_expected_tokens
+from otm.verifiers import VERIFIERS, gamma_star
+from tests.contracts import calls
+from tests.tolerance import UNIT_ROUNDOFF
+
+SHAPE = TreeShape.from_paths([(0,), (1,), (0, 0), (0, 1), (2,), (0, 0, 0)])
+DIGITS = 60
+STEP = mpmath.mpf(10) ** -20  # central differences err by its square, and by 10^(20 − 60) in rounding
+
+
+def logits(*shape: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def problem(draft: torch.Tensor, target: torch.Tensor, law: otm.Law) -> otm.Problem:
+    return otm.Problem(draft=torch.softmax(draft, dim=-1), target=torch.softmax(target, dim=-1), law=law)
+
+
+def pair(law: otm.Law, *leading: int, num_tokens: int = 6, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    return logits(*leading, *law.draft_shape(num_tokens), seed=seed), logits(*leading, num_tokens, seed=seed + 1)
+
+
+ANSWERS: dict[str, tuple[Callable[[otm.Problem], Any], tuple[otm.Law, ...]]] = {
+    f"optimum {law.title}": (otm.optimal_acceptance, tuple(law(k) for k in (1, 2, 3))) for law in LAWS if law.differentiable
+} | {
+    "optimum curve": (lambda given: otm.optimal_acceptance_curve(given, k=[1, 3, 8, 100]), (otm.IID(2),)),
+    "optimum, many drafts": (otm.optimal_acceptance, (otm.IID(9), otm.IID(70))),
+    "K-SEQ": (lambda given: otm.acceptance(otm.KSeq(), given), (otm.IID(1), otm.IID(2), otm.IID(8))),
+    "K-SEQ curve": (lambda given: otm.acceptance_curve(otm.KSeq(), given, k=[1, 2, 5]), (otm.IID(2),)),
+    "gamma star": (gamma_star, (otm.IID(2), otm.IID(8))),
+    "recursive rejection": (
+        lambda given: otm.acceptance(otm.RecursiveRejection(), given),
+        (otm.IID(1), otm.IID(2), otm.IID(8)),
+    ),
+    "recursive rejection curve": (
+        lambda given: otm.acceptance_curve(otm.RecursiveRejection(), given, k=[3, 1, 4]),
+        (otm.IID(2),),
+    ),
+    "single draft": (lambda given: otm.acceptance(otm.Maximal(), given), (otm.IID(1),)),
+    "total variation": (
+        lambda given: otm.divergences.total_variation(draft=given.draft, target=given.target),
+        (otm.IID(1),),
+    ),
+    "hockey stick": (
+        lambda given: otm.divergences.hockey_stick(draft=given.draft, target=given.target, level=1.3),
+        (otm.IID(1),),
+    ),
+    "acceptance vector": (lambda given: acceptance_vector(otm.RecursiveRejection(), given), (otm.IID(3),)),
+    "tree": (
+        lambda given: tree_expected_tokens(acceptance_vector(otm.RecursiveRejection(), given), shape=SHAPE),
+        (otm.IID(3),),
+    ),
+    "chain": (lambda given: chain_expected_tokens(otm.optimal_acceptance(given), length=5), (otm.IID(4),)),
+    "speed-up of a chain": (
+        lambda given: chain_speedup(otm.acceptance(otm.KSeq(), given), length=5, cost_ratio=0.1),
+        (otm.IID(4),),
+    ),
+}
+"""Every answer that passes gradients on, and laws to ask it under."""
+
+ONE_ROW = {
+    "recursive rejection without replacement": (
+        lambda given: otm.acceptance(otm.RecursiveRejection(), given),
+        tuple(otm.WithoutReplacement(k) for k in (1, 2, 3, 4)),
+    ),
+    "tree without replacement": (
+        lambda given: tree_expected_tokens(acceptance_vector(otm.RecursiveRejection(), given), shape=SHAPE),
+        (otm.WithoutReplacement(3),),
+    ),
+}
+
+
+def each(answers: dict[str, tuple[Callable[[otm.Problem], Any], tuple[otm.Law, ...]]]) -> list[Any]:
+    return [pytest.param(answer, law, id=f"{name} {law}") for name, (answer, laws) in answers.items() for law in laws]
+
+
+@pytest.mark.parametrize(("answer", "law"), each(ANSWERS | ONE_ROW))
+def test_finite_differences(answer: Callable[[otm.Problem], torch.Tensor], law: otm.Law) -> None:
+    assert torch.autograd.gradcheck(lambda p, q: answer(problem(p, q, law)), pair(law, num_tokens=5))
+
+
+@pytest.mark.parametrize(("answer", "law"), each(ANSWERS))
+def test_finite_differences_of_a_batch(answer: Callable[[otm.Problem], torch.Tensor], law: otm.Law) -> None:
+    """Along a random direction of all rows at once."""
+    assert torch.autograd.gradcheck(lambda p, q: answer(problem(p, q, law)), pair(law, 2, 2), fast_mode=True)
+
+
+@pytest.mark.parametrize(("answer", "law"), each(ANSWERS | ONE_ROW))
+def test_values_are_those_without_gradients(answer: Callable[[otm.Problem], torch.Tensor], law: otm.Law) -> None:
+    """To the rounding of sums over six tokens, and powers of them: on the host the cut is searched in NumPy, not in torch."""
+    given = problem(*pair(law), law)
+    plain = given.with_law(law)
+    for name in ("draft", "target"):
+        object.__setattr__(plain, name, getattr(given, name).detach())  # a new problem would divide by sums once more
+    found, wanted = answer(given), answer(plain)
+    assert found.requires_grad
+    assert not torch.is_tensor(wanted) or not wanted.requires_grad
+    np.testing.assert_allclose(found.detach().numpy(), np.asarray(wanted), rtol=0, atol=8 * law.k * 6 * UNIT_ROUNDOFF)
+
+
+class TestSixtyDigits:
+    """Against independent definitions in 60 digits: subsets enumerated, residuals subtracted, roots bracketed."""
+
+    @pytest.mark.parametrize("k", [1, 2, 5, 70])
+    def test_the_optimum(self, k: int) -> None:
+        def optimum(p: list[Any], q: list[Any]) -> Any:
+            subsets = itertools.chain.from_iterable(itertools.combinations(range(len(p)), n) for n in range(len(p) + 1))
+            return 1 + min(sum(q[y] for y in chosen) - sum(p[y] for y in chosen) ** k for chosen in subsets)
+
+        assert_gradient(otm.optimal_acceptance, optimum, otm.IID(k))
+
+    @pytest.mark.parametrize("k", [1, 2, 5, 30])
+    def test_kseq(self, k: int) -> None:
+        def acceptance(p: list[Any], q: list[Any]) -> Any:
+            return 1 - (1 - overlap(p, q, root(p, q, k)) / root(p, q, k)) ** k
+
+        assert_gradient(lambda given: otm.acceptance(otm.KSeq(), given), acceptance, otm.IID(k))
+        assert_gradient(gamma_star, lambda p, q: root(p, q, k), otm.IID(k), rounding=1e-10 if k == 30 else 1e-13)
+
+    @pytest.mark.parametrize("k", [1, 2, 6])
+    def test_recursive_rejection(self, k: int) -> None:
+        def acceptance(p: list[Any], q: list[Any]) -> Any:
+            rejected, residual = mpmath.mpf(1), q
+            for _ in range(k):
+                left = [max(r - x, 0) for r, x in zip(residual, p, strict=True)]
+                rejected *= sum(left)
+                residual = [each / sum(left) for each in left]
+            return 1 - rejected
+
+        assert_gradient(lambda given: otm.acceptance(otm.RecursiveRejection(), given), acceptance, otm.IID(k))
+
+    @pytest.mark.parametrize("k", [2, 3])
+    def test_recursive_rejection_without_replacement(self, k: int) -> None:
+        def rejected(p: list[Any], residual: list[Any], stages: int) -> Any:
+            if stages == 0:
+                return mpmath.mpf(1)
+            law = [x / sum(p) for x in p]
+            left = [max(r - x, 0) for r, x in zip(residual, law, strict=True)]
+            total = mpmath.mpf(0)
+            for y, x in enumerate(law):
+                chance = max(x - residual[y], 0)  # drafted and rejected
+                if chance > 0:
+                    after = [mpmath.mpf(0) if y == z else other for z, other in enumerate(p)]
+                    total += chance * rejected(after, [each / sum(left) for each in left], stages - 1)
+            return total
+
+        assert_gradient(
+            lambda given: otm.acceptance(otm.RecursiveRejection(), given),
+            lambda p, q: 1 - rejected(p, q, k),
+            otm.WithoutReplacement(k),
+        )
+
+    def test_tokens_of_a_tree(self) -> None:
+        def tokens(p: list[Any], q: list[Any]) -> Any:
+            survival = [1 - overlap(p, q, 1)]
+            level = 1 + survival[0]
+            for _ in range(2):
+                survival.append(1 - overlap(p, q, level))
+                level += survival[-1]
+            vector = [a - b for a, b in itertools.pairwise([mpmath.mpf(1), *survival])]
+            return sum(functools.reduce(lambda mass, rank: mass * vector[rank], path, mpmath.mpf(1)) for path in SHAPE.paths())
+
+        answer, (law,) = ANSWERS["tree"]
+        assert_gradient(answer, tokens, law)
+
+
+def overlap(p: Sequence[Any], q: Sequence[Any], level: Any) -> Any:
+    return sum(min(level * x, y) for x, y in zip(p, q, strict=True))
+
+
+def root(p: Sequence[Any], q: Sequence[Any], k: int) -> Any:
+    """Return γ* by bisection."""
+    low, high = mpmath.mpf(1), mpmath.mpf(k)
+    for _ in range(4 * DIGITS if k > 1 else 0):
+        middle = (low + high) / 2
+        height = overlap(p, q, middle)
+        low, high = (middle, high) if height < 1 - (1 - height / middle) ** k else (low, middle)
+    return low
+
+
+def assert_gradient(
+    answer: Callable[[otm.Problem], torch.Tensor],
+    exact: Callable[[list[Any], list[Any]], Any],
+    law: otm.Law,
+    rounding: float = 1e-13,
+) -> None:
+    """Compare gradients by all logits of a pair with central differences of its exact answer; `rounding` is absolute."""
+    for seed in (0, 10):
+        draft, target = pair(law, num_tokens=5, seed=seed)
+        found = torch.autograd.grad(answer(problem(draft, target, law)), (draft, target))
+        with mpmath.workdps(DIGITS):
+            given = [[mpmath.mpf(value) for value in side.tolist()] for side in (draft, target)]
+
+            def at(side: int, token: int, step: Any, given: list[list[Any]] = given) -> Any:
+                moved = [list(values) for values in given]
+                moved[side][token] += step
+                masses = [[mpmath.exp(value) for value in values] for values in moved]
+                return exact(*([mass / sum(side) for mass in side] for side in masses))
+
+            wanted = [
+                [float((at(side, token, STEP) - at(side, token, -STEP)) / (2 * STEP)) for token in range(5)] for side in (0, 1)
+            ]
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one.numpy(), other, rtol=0, atol=rounding)
+
+
+class TestKinks:
+    def test_equal_distributions_are_a_maximum(self) -> None:
+        draft = logits(3, 7, seed=4)
+        for k in (1, 2, 8):
+            for answer in (otm.optimal_acceptance, ANSWERS["K-SEQ"][0], ANSWERS["recursive rejection"][0]):
+                value = answer(problem(draft, draft.detach(), otm.IID(k)))
+                (slope,) = torch.autograd.grad(value.sum(), draft)
+                assert slope.abs().max() < 1e-15
+
+    @pytest.mark.parametrize("k", [1, 2, 3])
+    def test_at_ties_the_optimum_falls_at_least_as_fast_in_every_direction(self, k: int) -> None:
+        """α* is a minimum of smooth functions: a one-sided derivative is at most that of any function that attains it."""
+        from fractions import Fraction
+
+        p, q = [[Fraction(value, 16) for value in side] for side in ((8, 4, 4), (4, 4, 8))]
+        given = otm.Problem(
+            draft=torch.tensor([float(x) for x in p], dtype=torch.float64).requires_grad_(),
+            target=torch.tensor([float(x) for x in q], dtype=torch.float64).requires_grad_(),
+            law=otm.IID(k),
+        )
+        slopes = torch.autograd.grad(otm.optimal_acceptance(given), (given.draft, given.target))
+        subsets = [c for n in range(4) for c in itertools.combinations(range(3), n)]
+        values = [1 + sum(q[y] for y in c) - sum(p[y] for y in c) ** k for c in subsets]
+        active = [c for c, value in zip(subsets, values, strict=True) if value == min(values)]
+        assert len(active) > 1 or k > 1  # token 1 has q = p
+        for i, j in itertools.permutations(range(3), 2):
+            for side in (0, 1):
+                along = float(slopes[side][i] - slopes[side][j])
+                moved = [(i in c) - (j in c) for c in active]
+                if side == 0:
+                    one_sided = min(float(-k * sum(p[y] for y in c) ** (k - 1)) * m for c, m in zip(active, moved, strict=True))
+                else:
+                    one_sided = min(float(m) for m in moved)
+                assert one_sided <= along + 1e-12
+
+    def test_forbidden_tokens_and_disjoint_supports_leave_gradients_finite(self) -> None:
+        draft, target = logits(6, seed=1), logits(6, seed=2)
+        holes = torch.tensor([0.0, 0.0, -torch.inf, 0.0, -torch.inf, 0.0], dtype=torch.float64)
+        apart = torch.tensor([0.0, 0.0, 0.0, -torch.inf, -torch.inf, -torch.inf], dtype=torch.float64)
+        nowhere = torch.zeros(6, dtype=torch.float64)
+        for mask, other in ((holes, nowhere), (apart, apart.flip(0)), (apart, nowhere)):
+            for answer, laws in (ANSWERS | ONE_ROW).values():
+                for law in laws:
+                    if not law.one_drafter:
+                        continue
+                    given = otm.Problem(draft=otm.from_logits(draft + mask), target=otm.from_logits(target + other), law=law)
+                    value = answer(given).sum()
+                    for slope in torch.autograd.grad(value, (draft, target), allow_unused=True):
+                        assert slope is None or bool(torch.isfinite(slope).all())
+
+
+class TestArrays:
+    def test_rows_of_a_batch_do_not_mix(self) -> None:
+        draft, target = logits(4, 9, seed=3), logits(9, seed=5)  # one target for all rows
+        for answer, laws in ANSWERS.values():
+            law = laws[-1]
+            if not law.one_drafter or answer(problem(draft, target, law)).shape[:1] != (4,):
+                continue
+            value = answer(problem(draft, target, law))
+            if isinstance(law, otm.TopK):
+                continue  # its value does not move with the draft
+            whole = torch.autograd.grad(value.sum(), (draft, target))
+            rows = [torch.autograd.grad(answer(problem(row, target, law)).sum(), (row, target)) for row in draft.unbind()]
+            torch.testing.assert_close(whole[0], torch.stack([row[0] for row in rows]), rtol=1e-12, atol=1e-14)
+            torch.testing.assert_close(whole[1], sum(row[1] for row in rows), rtol=1e-12, atol=1e-14)
+
+    def test_float32(self) -> None:
+        """Masses of float32 are those of float64 to 6e-8, and so is what is summed; levels move as little as they do."""
+        for name, (answer, laws) in ANSWERS.items():
+            for law in laws:
+                wide = pair(law, 5, num_tokens=50)
+                narrow = [side.detach().float().requires_grad_() for side in wide]
+                value = answer(problem(*narrow, law))
+                assert value.dtype == torch.float64
+                found, wanted = (
+                    torch.autograd.grad(answer(problem(*sides, law)).sum(), sides, materialize_grads=True)
+                    for sides in (tuple(narrow), wide)
+                )
+                for one, other in zip(found, wanted, strict=True):
+                    assert one.dtype == torch.float32
+                    scale = float(other.abs().max())
+                    torch.testing.assert_close(
+                        one.double(), other, rtol=0, atol=2e-5 * scale, msg=lambda m, n=name: f"{n}: {m}"
+                    )
+
+    def test_under_no_grad_there_is_none(self) -> None:
+        draft, target = logits(6, seed=0), logits(6, seed=1)
+        with torch.no_grad():
+            leaf = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64, requires_grad=True)
+            assert isinstance(otm.optimal_acceptance(problem(draft, target, otm.IID(2))), float)
+            assert isinstance(otm.optimal_acceptance(otm.Problem(draft=leaf, target=leaf, law=otm.IID(2))), float)
+            assert otm.trees.check_acceptance(leaf).tolist() == [0.5, 0.25, 0.25]
+
+    def test_a_gradient_is_that_of_what_is_normalised(self) -> None:
+        """The gate divides by the sum: moving all masses by one factor changes nothing, also where the sum is 1 already."""
+        p = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64, requires_grad=True)
+        q = torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64, requires_grad=True)
+        value = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(2)))
+        for mass, slope in zip((p, q), torch.autograd.grad(value, (p, q)), strict=True):
+            assert float((mass * slope).sum().detach()) == pytest.approx(0.0, abs=1e-15)
+
+    def test_logits_and_weights_pass_gradients_on(self) -> None:
+        given = logits(2, 5, seed=2)
+        for call in (otm.from_logits, functools.partial(otm.from_logits, temperature=0.7, top_k=3, top_p=0.9)):
+            assert torch.autograd.gradcheck(call, (given,))
+        assert torch.autograd.gradcheck(lambda values: otm.normalise(values.exp()), (given,))
+
+
+class TestLongRows:
+    """Rows that are long enough for the search in bins, where numba is installed, and for chunks of rows."""
+
+    @pytest.mark.parametrize("k", [1, 2, 8, 100])
+    def test_the_optimum_moves_with_its_cut(self, k: int) -> None:
+        draft, target = logits(3, 5000, seed=0), logits(3, 5000, seed=1)
+        found = torch.autograd.grad(otm.optimal_acceptance(problem(3 * draft, 3 * target, otm.IID(k))).sum(), (draft, target))
+        p, q = torch.softmax(3 * draft, dim=-1), torch.softmax(3 * target, dim=-1)
+        cuts = [
+            otm.optimal_cut(otm.Problem(draft=x.detach(), target=y.detach(), law=otm.IID(k))) for x, y in zip(p, q, strict=True)
+        ]
+        members = torch.from_numpy(np.asarray(cuts))
+        value = (q * members).sum(-1) - (p * members).sum(-1) ** k
+        wanted = torch.autograd.grad(value.sum(), (draft, target))
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-15)
+
+    @pytest.mark.parametrize("answer", ["K-SEQ curve", "gamma star", "recursive rejection curve", "total variation"])
+    def test_others_along_a_direction(self, answer: str) -> None:
+        function, (law, *_) = ANSWERS[answer]
+        draft, target = logits(2, 3000, seed=0), logits(2, 3000, seed=1)
+        assert torch.autograd.gradcheck(lambda p, q: function(problem(p, q, law)), (draft, target), fast_mode=True)
+
+
+def test_a_drafter_learns() -> None:
+    """What the gradients are for: descent on 1 − α*, here with a closed-form best draft to arrive at, p = q."""
+    draft, target = logits(4, 20, seed=0), logits(4, 20, seed=1).detach()
+    before = otm.optimal_acceptance(problem(draft.detach(), target, otm.IID(4))).mean()
+    optimiser = torch.optim.Adam([draft], lr=0.1)
+    for _ in range(40):
+        optimiser.zero_grad()
+        (1 - otm.optimal_acceptance(problem(draft, target, otm.IID(4)))).mean().backward()
+        optimiser.step()
+    after = otm.optimal_acceptance(problem(draft.detach(), target, otm.IID(4))).mean()
+    assert after > 0.5 * (1 + before)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("law", [law(2) for law in LAWS if not law.differentiable], ids=str)
+    def test_optima_without_a_gradient(self, law: otm.Law) -> None:
+        given = problem(*pair(law), law)
+        for call in (otm.optimal_acceptance, lambda given: otm.optimal_acceptance_curve(given, k=[2])):
+            with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
+                call(given)
+
+    def test_verifiers(self) -> None:
+        """Each passes gradients on or refuses, as it says."""
+        for kind, law in itertools.product(VERIFIERS, [law(k) for law in LAWS for k in (1, 2)]):
+            verifier = kind()
+            if not verifier.supports(law):
+                continue
+            given = problem(*pair(law), law)
+            for call in (otm.acceptance, lambda one, given: otm.acceptance_curve(one, given, k=[given.law.k])):
+                if verifier.differentiable:
+                    assert call(verifier, given).requires_grad
+                else:
+                    with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
+                        call(verifier, given)
+        with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
+            otm.acceptance(otm.KSeq(3.0), problem(*pair(otm.IID(2)), otm.IID(2)))
+
+    @pytest.mark.parametrize(
+        ("function", "arguments"), [pytest.param(*call, id=f"{call[0].__qualname__}-{i}") for i, call in enumerate(calls.CALLS)]
+    )
+    def test_no_public_function_loses_a_gradient(self, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+        """Where distributions go in that require gradients, one comes out, or an error that says what to call."""
+
+        def tracked(value: Any) -> Any:
+            if isinstance(value, otm.Problem):
+                draft, target = (torch.from_numpy(np.array(side)).requires_grad_() for side in (value.draft, value.target))
+                return otm.Problem(draft=draft, target=target, law=value.law)
+            return value
+
+        if function.__name__ == "overlap_at":
+            pytest.skip("works on masses that have passed the gate; a library's own differentiation applies")
+        masses = {"draft", "target", "mass", "values", "pmf", "logits", "acceptance", "law", "survival"} & set(arguments)
+        changed = {name: tracked(value) for name, value in arguments.items()}
+        for name in masses:
+            try:
+                array = np.asarray(arguments[name], dtype=np.float64)
+            except (TypeError, ValueError):
+                continue
+            changed[name] = torch.from_numpy(array.copy()).requires_grad_()
+        if all(changed[name] is arguments[name] for name in arguments):
+            pytest.skip("takes no distributions")
+        try:
+            answer = function(**changed)
+        except otm.OtmError as error:
+            assert ".detach()" in str(error)
+        else:
+            parts = [answer.draft, answer.target] if isinstance(answer, otm.Problem) else [answer]
+            assert all(isinstance(part, torch.Tensor) and part.requires_grad for part in parts)

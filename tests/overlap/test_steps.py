@@ -1,0 +1,105 @@
+"""Steps of the overlap curve: exact at their ends, tokens where they are resolved, and the optimal verifier from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import otm
+from otm.overlap import bins
+from otm.overlap.curve import overlap_at, ratios
+from otm.overlap.steps import NEGLIGIBLE, Steps
+from otm.verifiers.optimal import scores
+from tests.overlap.test_bins import problems
+from tests.tolerance import rounding
+
+KS = [2, 8, 65, 1000]
+
+
+def few_bins(width: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """A few ratios, each spread over one bin: the best cut lies inside a bin of large mass."""
+    p = rng.exponential(size=width)
+    return p, p * 2.0 ** rng.integers(-2, 3, width) * (1 + 0.03 * rng.random(width))
+
+
+def rows(width: int, seed: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    p, q = few_bins(width, np.random.default_rng(seed))
+    return [*problems(width, seed), ("few bins", otm.normalise(p), otm.normalise(q))]
+
+
+def test_the_curve_is_exact_at_the_ends_of_steps() -> None:
+    for name, p, q in rows(3000, 1):
+        live = p > 0
+        p, q = p[live], q[live]
+        if len(p) < 1024:
+            continue
+        steps = Steps.of(p, q)
+        assert steps.lumped.any(), name
+        for level, above, beyond in list(zip(steps.low, steps.above_draft, steps.above_target, strict=True))[::7]:
+            if 0 < level < np.inf:
+                wanted = float(overlap_at(p, q, level))
+                assert level * above + steps.target.sum() - beyond == pytest.approx(wanted, abs=rounding(3000, 1)), name
+
+
+def test_a_resolved_step_is_its_tokens_in_order() -> None:
+    for name, p, q in rows(20_000, 2):
+        steps = Steps.of(p[p > 0], q[p > 0])
+        if name == "one token" or not steps.lumped.any():
+            continue
+        which = np.flatnonzero(steps.lumped)[[0, -1]]
+        high, low = steps.high[which], steps.low[which]
+        fine = steps.resolve(which)
+        r = ratios(p[p > 0], q[p > 0])
+        assert (fine.high[1:] <= fine.high[:-1]).all(), name
+        for most, least in zip(high, low, strict=True):
+            here = (fine.high < most) & (fine.high >= least) & ~fine.lumped
+            np.testing.assert_array_equal(np.sort(fine.high[here]), np.sort(r[(r < most) & (r >= least)]), name)
+        for of in ("draft", "target"):
+            assert getattr(fine, of).sum() == pytest.approx(getattr(steps, of).sum(), abs=1e-14), name
+
+
+@pytest.mark.parametrize(("width", "seed"), [(1100, 0), (1100, 1), (3000, 2)])
+def test_the_optimal_law_from_bins_is_that_of_the_sort(width: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, p, q in rows(width, seed):
+        for k in KS:
+            found = scores.scores_of_tokens(p, q, k)
+            with monkeypatch.context() as patch:
+                patch.setattr(Steps, "of", Steps.sorted)
+                wanted = scores.scores_of_tokens(p, q, k)
+            close = rounding(width, k)
+            assert found.gain == pytest.approx(wanted.gain, abs=close), (name, k)
+            law, other = (np.where(p > 0, p * each.level, 0) for each in (found, wanted))
+            assert abs(law - other).sum() <= close, (name, k)
+            best = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(k)))
+            assert np.minimum(law, q).sum() == pytest.approx(best, abs=close), (name, k)
+            assert all(value <= found.scores.tolerance for value in found.scores.residuals.values()), (name, k)
+
+
+def plateau(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """For two drafts (1 − C)² + D is nearly the same all along C from .1 to .6, but for noise, and less elsewhere."""
+    middle = np.full(300, 0.5 / 300)
+    inside = 0.9 - np.cumsum(middle) + 0.25 / 300
+    p = np.concatenate([np.full(20, 0.1 / 20), middle, np.full(3000, 0.4 / 3000)])
+    ratio = np.concatenate([np.full(20, 2.5), 2 * inside * (1 + 1e-3 * rng.standard_normal(300)), np.full(3000, 0.25)])
+    return p, otm.normalise(p * ratio)
+
+
+def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant that looks at ends of bins, and next to the best of them, misses the optimum."""
+    missed = 0
+    for seed in range(5):
+        p, q = plateau(np.random.default_rng(seed))
+        best = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(2)))
+        assert 1 - scores.scores_of_tokens(p, q, 2).gain == pytest.approx(best, abs=rounding(3320, 2))
+        with monkeypatch.context() as patch:
+            patch.setattr(scores, "_may_hide_the_cut", lambda steps, _: np.zeros(len(steps.draft), dtype=bool))
+            missed += abs(1 - scores.optimal_selection(Steps.of(p, q), 0.0, 2)[1].gain - best) > 1e-8
+    assert missed
+    assert NEGLIGIBLE == bins._NEGLIGIBLE
+
+
+def test_short_rows_and_hosts_without_numba_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, q = (otm.normalise(a) for a in few_bins(3000, np.random.default_rng(0)))
+    assert not Steps.of(p[:1000], q[:1000]).lumped.any()
+    monkeypatch.setattr("otm.overlap.steps.compiled", lambda _: None)
+    assert not Steps.of(p, q).lumped.any()

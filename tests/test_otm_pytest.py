@@ -1,0 +1,62 @@
+"""The plugin in a run of pytest of its own: cheap to import, a stable seed, reports, and the rate of false alarms."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+TESTS = """
+import numpy as np
+import otm
+
+def trusting(p, q, drafts, uniforms):
+    return int(drafts[0])
+
+def test_right(assert_lossless):
+    assert assert_lossless(otm.Maximal()).verdict == "lossless"
+
+def test_wrong(assert_lossless):
+    assert_lossless(trusting, laws=[otm.IID(1)])
+
+def test_seed(assert_lossless):
+    rows = []
+    def batch(p, q, drafts, rng):
+        rows.append(int(drafts.sum()))
+        return rng.choice(len(q), p=q, size=len(drafts))
+    assert_lossless(otm.audit.BatchCandidate(batch), laws=[otm.IID(1)])
+    print("ROWS", rows[:5])
+"""
+
+
+def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_kernels.py").write_text(TESTS, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "otm_pytest", "-p", "no:cacheprovider", "-q", "-rP", *options]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_the_fixture(tmp_path: Path) -> None:
+    first, moved = run(tmp_path), run(tmp_path, "-k", "seed", "--otm-seed", "1")
+    again = run(tmp_path, "-k", "seed")
+    assert "1 failed, 2 passed" in first.stdout
+    assert "## `trusting`: not lossless" in first.stdout
+    assert "def test_trusting_on_the_smallest_problem_found() -> None:" in first.stdout
+    assert "otm: 2 audits found nothing; in such a run a lossless verifier fails with probability ≤ 2e-09" in first.stdout
+    drawn = [next(line for line in done.stdout.splitlines() if line.startswith("ROWS")) for done in (first, again, moved)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_importing_the_plugin_imports_nothing_else() -> None:
+    code = "import sys, pytest; before = set(sys.modules); import otm_pytest; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['otm_pytest']"
+
+
+def test_pytest_finds_it() -> None:
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    assert entries["pytest11"] == {"otm_pytest": "otm_pytest"}

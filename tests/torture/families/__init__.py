@@ -1,0 +1,1 @@
+"""Families of trials; every module here is imported by `tests.torture.frame.families`, so a new one needs no entry."""

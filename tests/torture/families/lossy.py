@@ -1,0 +1,196 @@
+"""Lossy schemes and frontiers: output laws by definition, budgets in 60 digits, and rivals that must not get past the frontier."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from decimal import Decimal
+
+import numpy as np
+
+import otm
+from otm import lossy
+from tests.torture import oracles
+from tests.torture.calls import SUM, iid, of_law, one_draft
+from tests.torture.checks import Checks
+from tests.torture.families.divergences import off_thresholds
+from tests.torture.problems import Case, Row, exact_row
+from tests.torture.promises import UNIT_ROUNDOFF, Promise, Rows, promised
+
+Numbers = list[Decimal]
+single = functools.partial(one_draft, rows=(1,))
+off = off_thresholds(single)
+
+
+def _rule_law(row: Row, keep: Numbers, residual: Numbers) -> Numbers:
+    """Return p·keep + Σ p (1 − keep)·residual, the residual divided by its sum."""
+    rejected = oracles.total(p * (1 - k) for p, k in zip(row.p, keep, strict=True))
+    whole = oracles.total(residual)
+    rest = [r / whole for r in residual] if whole else list(row.q)
+    return [p * k + rejected * r for p, k, r in zip(row.p, keep, rest, strict=True)]
+
+
+def _lenience(residual_of: int) -> Callable[[Row], Numbers]:
+    def law(row: Row) -> Numbers:
+        def exactly() -> Numbers:
+            keep = [min(Decimal(1), 2 * q / p) if p else Decimal(0) for p, q in zip(row.p, row.q, strict=True)]
+            excess = [max(q - p / residual_of, Decimal(0)) for p, q in zip(row.p, row.q, strict=True)]
+            return _rule_law(row, keep, excess)
+
+        return row.exactly(exactly)
+
+    return law
+
+
+def _typical(row: Row) -> Numbers:
+    def exactly() -> Numbers:
+        threshold = min(oracles.EPS, oracles.DELTA * oracles.exp(-oracles.entropy(row)))
+        return _rule_law(row, [Decimal(int(q > threshold)) for q in row.q], list(row.q))
+
+    return row.exactly(exactly)
+
+
+def _fuzzy(row: Row) -> Numbers:
+    is_open = oracles.jensen_shannon(row) <= oracles.THRESHOLD
+    return list(row.p if is_open else row.q)
+
+
+SCHEMES: list[tuple[otm.Verifier, Callable[[Row], Numbers], Callable[[np.random.Generator], Case]]] = [
+    (otm.Lenience(), _lenience(1), single),
+    (otm.Lenience(residual="scaled"), _lenience(2), single),
+    (otm.TypicalAcceptance(), _typical, off),
+    (otm.Fuzzy(), _fuzzy, off),
+    (otm.Fuzzy(fallback="speculative"), _fuzzy, off),
+]
+
+
+def _law(verifier: otm.Verifier) -> Callable[[Case], Rows]:
+    return lambda case: Rows([lossy.output_law(verifier, case.problem)])
+
+
+def _distortion(verifier: otm.Verifier) -> Callable[[Case], Rows]:
+    return lambda case: Rows([lossy.distortion(verifier, case.problem).total_variation])
+
+
+def _variation(law: Callable[[Row], Numbers]) -> Callable[[Row, Case], Decimal]:
+    def truth(row: Row, case: Case) -> Decimal:
+        return row.exactly(lambda: oracles.total(abs(a - q) for a, q in zip(law(row), row.q, strict=True)) / 2)
+
+    return truth
+
+
+RULE = "the rule's law by its definition, exactly"
+LAWS = [
+    *(
+        Promise("otm.lossy.output_law", "exact", draw, _law(v), lambda r, c, law=law: law(r), SUM.plus(60), RULE)
+        for v, law, draw in SCHEMES
+    ),
+    *(
+        Promise("otm.lossy.distortion", "exact", draw, _distortion(v), _variation(law), SUM.plus(60), RULE)
+        for v, law, draw in SCHEMES
+    ),
+]
+
+promised("lossy laws", LAWS)
+checks = Checks("frontiers", times=2)
+
+SLACK = 1e-12
+
+
+def _spent(row: Row, law: np.ndarray) -> Decimal:
+    return row.exactly(lambda: oracles.relative_entropy(row.q, exact_row(law, law).q))
+
+
+def _reached(row: Row, law: np.ndarray) -> Decimal:
+    """Return the optimal acceptance for another target."""
+    return oracles.optimum(Row(row.drafts, exact_row(law, law).q, row.law, row.k, row.digits))
+
+
+def _rivals(random: np.random.Generator, case: Case, budget: float) -> list[np.ndarray]:
+    """Return laws within the budget: as far from the target as it allows towards the draft, what is drafted, and at random."""
+    q, width = case.target[0], case.num_tokens
+    drafted = np.array([float(x) for x in oracles.inclusion(case.rows[0])])
+    rivals = []
+    for goal in (
+        case.draft[0],
+        drafted / drafted.sum(),
+        np.full(width, 1.0 / width),
+        random.dirichlet(np.ones(width)),
+        (case.draft[0] > 0) * q + 1e-3,
+    ):
+        goal = goal / goal.sum()
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = 0.5 * (low + high)
+            mixed = (1 - middle) * q + middle * goal
+            with np.errstate(all="ignore"):
+                spent = float(np.where(q > 0, q * np.log(q / mixed), 0.0).sum())
+            low, high = (middle, high) if spent <= budget * (1 - 1e-9) else (low, middle)
+        rivals.append((1 - low) * q + low * goal)
+    return [rival for rival in rivals if _spent(case.rows[0], rival) <= budget]
+
+
+def _budget(random: np.random.Generator) -> float:
+    return float(random.choice([0.0, 1e-12, 1e-6, 0.01, 0.1, 0.5, 2.0, 50.0, 10.0 ** random.uniform(-9, 1)]))
+
+
+@checks.add(
+    "otm.lossy.kl_frontier",
+    "1e-12 between the certificates, in the law's acceptance, and past its rivals; 1e-12 (1 + D) in the budget",
+    'docs/theory.md, "Lossy frontiers"',
+    "the law's own budget and acceptance, exactly; rival laws",
+    direction="interval",
+)
+def _frontier(random: np.random.Generator) -> tuple[float, str]:
+    law = "IID" if random.random() < 0.5 else "WithoutReplacement"
+    case = of_law(law, rows=(1,), tokens=(1, 2, 3, 4) if law == "IID" else (2, 3, 4), kinds=("float64",))(random)
+    budget, row = _budget(random), case.rows[0]
+    found = lossy.kl_frontier(case.problem, kl=budget)
+    told = f"{case!r}, kl={budget!r}: {found!r}"
+    attained = _reached(row, found.law)
+    errors = [
+        (found.lower - found.upper) / SLACK,
+        (found.upper - found.lower) / SLACK,
+        float(Decimal(float(found.lower)) - attained) / SLACK,
+        float(_spent(row, found.law) - Decimal(budget)) / (SLACK * (1 + budget)),
+        *(float(_reached(row, rival) - Decimal(float(found.upper))) / SLACK for rival in _rivals(random, case, budget)),
+    ]
+    worst = int(np.argmax(errors))
+    named = ["ends inverted", "ends apart", "not attained", "over budget", *["a rival"] * 9][worst]
+    return max(*errors, 0.0), f"{named}: {told}"
+
+
+@checks.add(
+    "otm.Mentored",
+    "1e-13 in the acceptance, 1e-12 (1 + D) in the budget",
+    'docs/theory.md, "Lossy frontiers"',
+    "the output law's own budget, exactly; rival laws",
+)
+def _mentored(random: np.random.Generator) -> tuple[float, str]:
+    case, budget = single(random, kinds=("float64",)), _budget(random)
+    row, verifier = case.rows[0], otm.Mentored(budget)
+    law, reached = lossy.output_law(verifier, case.problem), Decimal(float(otm.acceptance(verifier, case.problem)))
+    errors = [
+        abs(float(reached - _reached(row, law))) / (1e-13 + 40 * UNIT_ROUNDOFF),
+        float(_spent(row, law) - Decimal(budget)) / (SLACK * (1 + budget)),
+        *(float(_reached(row, rival) - reached) / SLACK for rival in _rivals(random, case, budget)),
+    ]
+    return max(
+        *errors, 0.0
+    ), f"{['its law', 'over budget', *['a rival'] * 9][int(np.argmax(errors))]}: {case!r}, kl={budget!r}, {reached}"
+
+
+@checks.add(
+    "otm.lossy.kl_frontier_program",
+    "1e-6: the solver's own",
+    "docstring",
+    "otm.lossy.kl_frontier, held against exact rivals above",
+)
+def _program(random: np.random.Generator) -> tuple[float, str]:
+    case = iid(random, rows=(1,), tokens=(2, 3), counts=(1, 2), kinds=("float64",))
+    while case.target.min() < 1e-6 or case.draft.min() < 1e-6:  # an interior-point method wants an interior
+        case = iid(random, rows=(1,), tokens=(2, 3), counts=(1, 2), kinds=("float64",))
+    budget = float(random.choice([0.01, 0.1, 0.5]))
+    program = lossy.kl_frontier_program(case.problem, kl=budget).problem()
+    value = program.solve(solver="CLARABEL")
+    return abs(value - lossy.kl_frontier(case.problem, kl=budget).value) / 1e-6, f"{case!r}, kl={budget}: {value}"

@@ -1,0 +1,152 @@
+"""The accuracy page: what every public function promises, by what it is held against it, and how far the worst answer was off."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections import defaultdict
+from collections.abc import Sequence
+
+import otm
+from tests.torture.promises import Statement, statements
+from tests.torture.results import Summary, Total, shown_ratio
+
+HEAD = """# Accuracy
+
+What each public function promises, and how far its worst answer was off when the harness tried it
+([extending.md](extending.md#what-a-function-promises)). Written by `python -m tests.torture page --out FOLDER` from the promises in
+`tests/torture/families` and the trials in FOLDER; not by hand. The long run behind it: [torture.md](torture.md).
+
+u = 2⁻⁵³. ν is what a sum over the vocabulary errs by: at most V + 1 and at most 64 units ([theory.md](theory.md#accuracy)).
+*Direction*: exact to rounding, a bound from below or above, an interval, or an estimate with a stated probability of missing.
+*Worst* is the largest error ÷ promised bound over all inputs; for what is rounded to its own side any excess at all would be ∞.
+"""
+
+
+def public_names() -> dict[str, object]:
+    """Return every name in an `__all__` by its first namespace: verbs at the top level, the rest where a user would look."""
+    found: dict[str, object] = {}
+    seen: list[object] = []
+    inner = sorted(
+        module.name for module in pkgutil.walk_packages(otm.__path__, "otm.") if not module.name.endswith("__main__")
+    )
+    for name in ["otm", *inner]:
+        module = importlib.import_module(name)
+        for exported in vars(module).get("__all__", []):
+            thing = vars(module)[exported]
+            if not any(thing is other for other in seen):
+                seen.append(thing)
+                found[f"{name}.{exported}"] = thing
+    return found
+
+
+NOT_TRIED: dict[str, str] = {
+    "otm.Law": "abstract",
+    "otm.Verifier": "abstract",
+    "otm.OtmError": "an error",
+    "otm.prepare": "its rules are tried through `otm.kernel`, `otm.coupling` and `otm.sample`",
+    "otm.acceptance": "each verifier has a row of its own",
+    "otm.bounds.Bracket": "a result",
+    "otm.comparison.Comparison": "a result",
+    "otm.comparison.ComparisonRow": "a result",
+    "otm.audit.BatchCandidate": "holds a function",
+    "otm.audit.Candidate": "holds a function",
+    "otm.audit.broken.Mutant": "broken on purpose",
+    "otm.audit.broken.ToyModels": "holds two models",
+    "otm.audit.exact_battery": "`otm.audit.exact` on fixed instances",
+    "otm.audit.sampled_battery": "`otm.audit.sampled` on fixed instances",
+    "otm.audit.sequence_battery": "`otm.audit.sequence` on fixed instances",
+    "otm.audit.log": "its error rates are tested by simulation (tests/audit/test_log_audit.py)",
+    "otm.audit.sampled": "its error rates are tested by simulation (tests/audit/test_sampled_audit.py)",
+    "otm.audit.sequence": "held against exact laws of blocks (tests/audit/test_sequence_audit.py)",
+    "otm.audit.shrink": "a search",
+    "otm.audit.shrink_sequence": "a search",
+    "otm.examples.dirichlet": "random numbers; their law is tested in tests/test_examples.py",
+    "otm.lossy.Distortion": "a result",
+    "otm.lossy.KlFrontier": "a result",
+    "otm.lossy.KlProgram": "a result",
+    "otm.overlap.Piece": "a result",
+    "otm.partial.Completion": "a result",
+    "otm.partial.Interval": "a result",
+    "otm.partial.PartialDivergences": "a result",
+    "otm.partial.PartialPair": "holds what is known; its two completions are tried through the intervals",
+    "otm.partial.TopTokens": "holds what is known; what it must refuse is tried",
+    "otm.results.Certified": "abstract",
+    "otm.results.Coupling": "a result",
+    "otm.results.Estimate": "a result",
+    "otm.results.Optimum": "a result",
+    "otm.results.Samples": "a result",
+    "otm.sequence.Absorbing": "a model",
+    "otm.sequence.BestStep": "a result",
+    "otm.sequence.Decoder": "abstract",
+    "otm.sequence.DraftTree": "holds a drafted tree",
+    "otm.sequence.ExpectedStep": "a result",
+    "otm.sequence.Generation": "a result",
+    "otm.sequence.LanguageModel": "a protocol",
+    "otm.sequence.MarkovModel": "a model, read from a table",
+    "otm.sequence.Memoised": "a model",
+    "otm.sequence.Outcomes": "a source of randomness",
+    "otm.sequence.RankedDecoder": "a result",
+    "otm.sequence.Source": "a source of randomness",
+    "otm.sequence.Step": "a result",
+    "otm.sequence.StepLaw": "a result",
+    "otm.sequence.TableModel": "a model, read from a table",
+    "otm.sequence.Uniforms": "a source of randomness",
+    "otm.sequence.ZerothOrder": "a model, read from a table",
+    "otm.sequence.outcomes": "what `step_law` enumerates with",
+    "otm.sequence.step": "one step of `otm.sequence.generate`",
+    "otm.sequence.steps": "the steps of `otm.sequence.generate`",
+    "otm.table.AcceptanceTable": "a result",
+    "otm.table.TableColumn": "a result",
+    "otm.table.table_columns": "names, no numbers",
+    "otm.transport.TransportProgram": "a program",
+    "otm.transport.optimum_program": "a program; its solution is held against `otm.optimum` in tests/transport",
+    "otm.trees.ExploredBound": "a result",
+    "otm.trees.OptimalTree": "a result",
+    "otm.trees.PathAcceptance": "a type",
+    "otm.trees.PositionAcceptance": "reads and writes engines' counts; tests/trees/test_positions.py",
+    "otm.trees.TreeChoice": "a result",
+    "otm.trees.TreeRecord": "a result",
+    "otm.trees.TreeShape": "a shape, no numbers",
+    "otm.trees.acceptance_from_sequoia": "the way back of `otm.trees.acceptance_to_sequoia`",
+    "otm.trees.acceptance_from_sequoia_static": "as `otm.trees.acceptance_from_sequoia`, another layout",
+    "otm.trees.check_acceptance": "a gate",
+    "otm.trees.rank_counts": "counts integers",
+    "otm.trees.sequoia_growmap": "a shape, no numbers",
+    "otm.trees.shape_from_successors": "a shape, no numbers",
+    "otm.trees.tree_from_json": "the way back of `otm.trees.tree_to_json`",
+    "otm.verifiers.BatchedOptimalRule": "made and tried by `otm.verifiers.prepare_batch`",
+    "otm.verifiers.Conditional": "abstract",
+    "otm.verifiers.CurvedVerifier": "abstract",
+    "otm.verifiers.Rule": "abstract",
+    "otm.verifiers.Shared": "abstract",
+}
+"""Public names without a row of numbers, each with the reason; constants and errors need none."""
+
+
+def spoken_for() -> set[str]:
+    """Return the public names that the page has a row or a reason for."""
+    return {statement.name for statement in statements()} | set(NOT_TRIED)
+
+
+def page(total: Summary) -> str:
+    """Return the page in Markdown; functions that have not been tried have a dash for what was observed."""
+    by_name: dict[str, list[Statement]] = defaultdict(list)
+    for statement in statements():
+        by_name[statement.name].append(statement)
+    lines = [HEAD, "| function | direction | promised bound | proved or stated in | witness | inputs tried | worst |"]
+    lines.append("|---|---|---|---|---|---:|---:|")
+    lines += [_row(name, said, total.functions.get(name)) for name, said in sorted(by_name.items())]
+    lines += ["", "Without a row:", "", "| name | why |", "|---|---|"]
+    lines += [f"| `{name}` | {why} |" for name, why in sorted(NOT_TRIED.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, said: Sequence[Statement], total: Total | None) -> str:
+    cells = [_each(getattr(s, field) for s in said) for field in ("direction", "said", "source", "witness")]
+    observed = ("–", "–") if total is None else (f"{total.inputs:,}", shown_ratio(total.worst))
+    return " | ".join([f"| `{name}`", *(cell.replace("|", "\\|") for cell in cells), *observed]) + " |"
+
+
+def _each(values: object) -> str:
+    return "; ".join(dict.fromkeys(values))  # type: ignore[call-overload]

@@ -1,0 +1,140 @@
+"""The harness itself: a trial is found again, a failure is shrunk, told and counted, a killed run loses nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tests.torture import frame, results
+from tests.torture.frame import Course, Family, Trial
+
+
+def _of(random: np.random.Generator) -> Iterator[Trial]:
+    while True:
+        drawn = random.random()
+        if drawn < 0.1:
+            raise RuntimeError("broken")
+        yield Trial("f", 1, drawn)
+
+
+COURSE = Family("of", _of, "inputs", 10.0)
+
+
+def test_a_trial_is_found_again_without_those_before_it() -> None:
+    whole = Course(COURSE, 3)
+    trials = [whole.trial(index) for index in range(50)]
+    failed = [trial.inputs == 0 for trial in trials]
+    assert any(failed)
+    assert not all(failed)
+    for index in (49, 7, 20):
+        assert Course(COURSE, 3).trial(index).ratio == trials[index].ratio
+    assert Course(COURSE, 4).trial(0) != trials[0]
+
+
+def test_an_exception_is_a_failure_with_its_traceback_and_the_next_trial_follows() -> None:
+    course = Course(COURSE, 3)
+    trials = [course.trial(index) for index in range(50)]
+    broken = next(trial for trial in trials if trial.inputs == 0)
+    assert broken.failed
+    assert "RuntimeError: broken" in broken.detail
+    assert sum(trial.inputs for trial in trials) > 30
+
+
+def test_what_is_no_number_is_a_failure() -> None:
+    assert Trial("f", 1, math.nan).failed
+    assert Trial("f", 1, math.inf).failed
+    assert Trial("f", 1, 1.0000001).failed
+    assert not Trial("f", 1, 1.0).failed
+
+
+def test_shrinking_takes_the_simplest_that_still_fails() -> None:
+    def simpler(number: int) -> list[int]:
+        return [number // 2, number - 1] if number else []
+
+    def fails(number: int) -> bool:
+        if number == 40:
+            raise RuntimeError
+        return number >= 37
+
+    assert frame.shrink(1000, simpler=simpler, fails=fails) == 41  # 40 raises, and that is no failure of the same kind
+
+
+def test_a_failure_becomes_a_test(tmp_path: Path) -> None:
+    writer = results.Writer(tmp_path, seed=5, worker="0")
+    writer.record("of", 0, Trial("f", 3, 0.5), 0.1)
+    writer.record("of", 1, Trial("otm.f", 3, 2.0, "x = 1\nassert x == 2", "1 for 2"), 0.1)
+    writer.record("of", 2, Trial("(family of)", 0, math.inf, detail="Traceback …"), 0.1)
+    writer.close()
+    first, second = sorted((tmp_path / "found").iterdir())
+    assert "--replay of:5:2" in first.read_text()
+    namespace: dict[str, object] = {}
+    exec(second.read_text(), namespace)
+    (test,) = (thing for name, thing in namespace.items() if name.startswith("test_"))
+    assert callable(test)
+    try:
+        test()
+    except AssertionError:
+        pass
+    else:
+        raise AssertionError("the written test passes")
+    total = results.summary([tmp_path])
+    assert (total.functions["otm.f"].failures, total.functions["f"].inputs, len(total.failures)) == (1, 3, 2)
+    assert "| `otm.f` | 3 | 2 | 1 |" in results.table(total)
+
+
+def test_a_torn_line_is_left_out_and_runs_add_up(tmp_path: Path) -> None:
+    for seed in (5, 6):
+        writer = results.Writer(tmp_path, seed=seed, worker=str(seed))
+        for index in range(4):
+            writer.record("of", index, Trial("f", 10, 0.25), 0.1)
+        writer.close()
+    path = sorted(tmp_path.glob("trials-*"))[0]
+    path.write_text(path.read_text() + '["of", "f", 10')
+    assert results.summary([tmp_path]).functions["f"].inputs == 80
+    assert results.next_indices(tmp_path, 6) == {"of": 4}
+    assert results.next_indices(tmp_path, 7) == {}
+
+
+def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
+    """A killed supervisor leaves no worker running, and what was written before counts."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.torture",
+        "--workers",
+        "1",
+        "--only",
+        "trees",
+        "--seed",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    running = subprocess.Popen([*command, "--minutes", "5"], stdout=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while (
+        not (list(tmp_path.glob("trials-*")) and results.next_indices(tmp_path, 1)["trees"] > 20) and time.monotonic() < until
+    ):
+        time.sleep(0.1)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    while list(tmp_path.glob("working-*")) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not list(tmp_path.glob("working-*")), "the worker goes on"
+    before = results.next_indices(tmp_path, 1)["trees"]
+    assert before > 20
+    done = subprocess.run([*command, "--minutes", "0.15"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    indices = [one.index for one in results.recorded([tmp_path])]
+    assert len(set(indices)) == len(indices) > before
+    heads = [json.loads(path.read_text().splitlines()[0]) for path in tmp_path.glob("trials-*")]
+    assert {head["seed"] for head in heads} == {1}

@@ -1,0 +1,81 @@
+"""Draws of the residual in one pass against the inverse of its running sum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import otm
+from otm._arrays import inverse_cdf
+from otm.verifiers.optimal import draws
+
+WIDTHS = (1, 511, 512, 513, 3000)
+
+
+def agrees(residual: np.ndarray, uniforms: np.ndarray, drawn: np.ndarray) -> None:
+    """Same token, or one whose share of [0, 1) ends within rounding of the uniform; never one without mass."""
+    assert (residual[drawn] > 0).all()
+    ends = np.cumsum(residual) / residual.sum()
+    wanted = inverse_cdf(residual, uniforms)
+    other = np.flatnonzero(drawn != wanted)
+    for d in other:
+        low, high = sorted((int(drawn[d]), int(wanted[d])))
+        between = np.concatenate([ends[low : low + 1], ends[high - 1 : high]])
+        assert np.abs(between - uniforms[d]).max() <= 4 * len(residual) * 2.0**-53
+
+
+def uniforms_of(rng: np.random.Generator) -> np.ndarray:
+    return np.concatenate([[0.0, 2.0**-60, 0.5, 1 - 2.0**-53], rng.random(300)])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_clipped(width: int) -> None:
+    rng = np.random.default_rng(width)
+    for concentration in (0.02, 1.0):
+        p, q = otm.examples.dirichlet(width, rng=rng, rows=2, concentration=concentration)
+        p = np.where(rng.random(width) < 0.3, 0.0, p)
+        for high in (1.0, 1.7):
+            residual = np.maximum(q - high * p, 0.0)
+            residual = residual if residual.sum() > 0 else q
+            u = uniforms_of(rng)
+            agrees(residual, u, draws.clipped(p, q, high, u))
+
+
+def test_where_nothing_is_left_the_target_is_drawn_from() -> None:
+    p = otm.examples.dirichlet(700, rng=np.random.default_rng(0))
+    u = uniforms_of(np.random.default_rng(1))
+    agrees(p, u, draws.clipped(p, p, 1.0, u))
+    index, rows = np.zeros((1, 700), dtype=np.int16), np.zeros(1, dtype=np.int64)
+    one = np.ones(1)
+    agrees(p, u, draws.binned(p[None], p[None], one, one, index, np.ones((1, 1)), rows, u[None])[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [np.int16, np.int32])
+def test_binned(dtype: type, kind: type) -> None:
+    rng = np.random.default_rng(3)
+    for width in WIDTHS:
+        p, q = (otm.examples.dirichlet(width, rng=rng, rows=4).astype(dtype) for _ in range(2))
+        index, level = rng.integers(0, 9, (4, width)).astype(kind), 2 * rng.random((4, 9))
+        p_sum, q_sum = (a.sum(axis=1, dtype=np.float64) for a in (p, q))
+        rows, u = np.array([2, 0]), np.stack([uniforms_of(rng) for _ in range(2)])
+        drawn = draws.binned(p, q, p_sum, q_sum, index, level, rows, u)
+        for m, r in enumerate(rows):
+            scaled = p[r].astype(np.float64) / p_sum[r] * level[r][index[r]]
+            residual = np.maximum(q[r].astype(np.float64) / q_sum[r] - scaled, 0.0)
+            # A token whose excess is rounding may have some in one form and none in the other.
+            residual = np.where(residual > 1e-15, residual, 0.0)
+            agrees(residual if residual.sum() > 0 else q[r].astype(np.float64), u[m], drawn[m])
+
+
+def test_a_rule_draws_one_or_many_from_the_same_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    p, q = otm.examples.dirichlet(2000, rng=rng, rows=2)
+    rule = otm.prepare(otm.Optimal(), otm.Problem(draft=p, target=q, law=otm.IID(3)))
+    drafts = np.full((6, 3), int(np.argmin(q / np.maximum(rule.selection_law, 1e-300))))
+    uniforms = np.column_stack([rng.random((6, 3)), np.full(6, 1 - 2.0**-53), rng.random(6)])
+    output, accepted = rule.verify(drafts, uniforms, None)
+    assert not accepted.any()
+    agrees(rule.residual, uniforms[:, -1], output)
+    monkeypatch.setattr("otm.verifiers.optimal.verifier.compiled", lambda _: None)
+    np.testing.assert_array_equal(rule.verify(drafts, uniforms, None)[0], inverse_cdf(rule.residual, uniforms[:, -1]))
