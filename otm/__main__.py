@@ -245,6 +245,7 @@ def _parser(further: Sequence[str] = ()) -> argparse.ArgumentParser:
         audit.add_argument(
             f"--{form}", metavar="FILE", help=f"write the result for {reader} as well; - for standard output instead"
         )
+    plan_command.register(commands)
     for name in further:  # `main` has handed these over already; here they are only listed
         commands.add_parser(name, help="on language models")
     return parser

@@ -24,6 +24,9 @@ Kind = TypeVar("Kind")
 SUM_TOLERANCE_FLOAT64 = 1e-9
 _LARGEST_COUNT = 2**53
 SUM_TOLERANCE_FLOAT32 = 3e-5  # a float32 softmax over 128,256 tokens misses 1 by up to 7e-6
+# What a division by the sum, itself rounded, leaves of a float32 row's distance from 1: such a row has passed the gate before, and
+# dividing it again would only round it again. Sums of such rows are divided out in float64 wherever they are used.
+_ROUNDED_FLOAT32 = 2.0**-23 + 2.0**-40
 
 
 def as_pmf(values: object, *, name: str, gradients: bool = False) -> Array:
@@ -112,8 +115,11 @@ def _checked(given: Array, given_sums: Array, extremes: Sequence[float], name: s
     if tracks_gradient(given):  # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
         array, sums = given, given_sums
     array = array + 0.0 if signed else array  # −0 as 0: q/(−0) would be −∞, and the token the last of the order, not the first
-    if worst == 0.0 and not tracks_gradient(given):
-        return array
+    if not tracks_gradient(given):
+        if array.dtype == xp.float32:
+            sums = xp.where(abs(sums - 1.0) <= _ROUNDED_FLOAT32, xp.ones_like(sums), sums)
+        if worst <= (_ROUNDED_FLOAT32 if array.dtype == xp.float32 else 0.0):
+            return array
     return array / xp.astype(sums, array.dtype)[..., None]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,8 +70,10 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
         least = 0 if name in ("seed", "save_logits") else 1
         otm.pmf.check_count(getattr(settings, name), name=name, minimum=least)
     for temperature in (*settings.temperatures, *settings.draft_temperatures):
-        if not temperature >= 0.0:  # NaN is not
-            raise AnalysisError(f"A temperature must be a number ≥ 0; got {temperature!r}. 0 stands for the likeliest token.")
+        if not 0.0 <= temperature < math.inf:  # NaN is not
+            raise AnalysisError(
+                f"A temperature must be a finite number ≥ 0; got {temperature!r}. 0 stands for the likeliest token."
+            )
     for top_p in settings.top_ps:
         otm.pmf.check_real(top_p, name="top_p", low=0.0, high=1.0, open_low=True)
     choices = {"positions": positions, "precision": ("float32", "float64")}

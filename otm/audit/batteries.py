@@ -206,6 +206,7 @@ def battery(
     >>> battery(second_passes, shrink_for=0).verdict
     'not lossless'
     """
+    shrink_for = check_real(shrink_for, name="shrink_for", low=0.0)
     rng = np.random.default_rng(check_count(seed, name="seed", minimum=0))
     asked = None if laws is None else _check_laws(laws)
     fit = _fit(candidate, asked)
@@ -255,6 +256,7 @@ def exact_battery(
     >>> found.verdict, found.counterexample.problem.target
     ('not lossless', array([0. , 0.5, 0.5]))
     """
+    shrink_for = check_real(shrink_for, name="shrink_for", low=0.0)
     asked = None if laws is None else _check_laws(laws)
     fit = _fit(candidate, asked)
     if fit.block:
@@ -293,6 +295,7 @@ def sequence_battery(
     >>> sequence_battery(lambda p, q, drafts, uniforms: [drafts[0]], num_drafts=[1]).verdict  # trusts the draft
     'not lossless'
     """
+    shrink_for = check_real(shrink_for, name="shrink_for", low=0.0)
     lengths = None if num_drafts is None else _check_lengths(num_drafts)
     fit = fitting(candidate)
     if not fit.block:
@@ -369,7 +372,7 @@ def with_counterexample(fit: Fitting, found: BatteryAudit, *, seconds: float, to
         tolerance: as for `exact`.
     """
     failed = [audit for audit in found.failed.values() if isinstance(audit, ExactAudit | SequenceAudit)]
-    if not failed or check_real(seconds, name="shrink_for", low=0.0) == 0.0:
+    if not failed or seconds == 0.0:
         return found
     smallest = min(failed, key=_size)
     candidate = _in_time(fit.candidate, time.monotonic() + seconds)

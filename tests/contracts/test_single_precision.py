@@ -76,3 +76,17 @@ def test_no_bound_changes_places_on_three_thousand_pairs(kind: Callable[[np.ndar
             for verifier in (otm.KSeq(), otm.RecursiveRejection()):
                 value = otm.acceptance(verifier, problem)
                 assert ((value >= 0) & (value <= 1) & (value <= best + slack)).all()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+@pytest.mark.parametrize("width", [2, 5, 300, 50_000])
+def test_the_gate_leaves_what_has_passed_it(kind: Callable[[Any], Any], width: int) -> None:
+    """Or a function that is given a problem's masses would answer for others, 1e-9 away."""
+    rng = np.random.default_rng(width)
+    rows = rng.dirichlet(np.full(width, 0.3), size=40).astype(np.float32)
+    rows *= (1 + rng.uniform(-2e-5, 2e-5, size=(40, 1))).astype(np.float32)
+    once = otm.pmf.as_pmf(kind(rows), name="draft")
+    assert (np.asarray(once).astype(float).sum(axis=1) != 1).any()
+    assert np.array_equal(np.asarray(once), np.asarray(otm.pmf.as_pmf(once, name="draft")))
+    for row, alone in zip(once, rows, strict=True):  # whatever the rows beside it
+        assert np.array_equal(np.asarray(row), np.asarray(otm.pmf.as_pmf(kind(alone), name="draft")))

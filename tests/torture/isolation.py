@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 3 << 30
@@ -45,12 +45,13 @@ class Apart:
     def __init__(self, *modules: str) -> None:
         self._modules = modules
         self._process: subprocess.Popen[bytes] | None = None
-        self._heard = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the object)
+        self._heard: IO[bytes] | None = None
 
     def ask(self, function: str, *arguments: Any, seconds: float) -> Any:
         """Call `module:name`, whose arguments and result are what JSON knows, or raise `Broken`."""
         process = self._process
         if process is None or process.poll() is not None:
+            self.close()
             process = self._process = self._begin()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -86,10 +87,12 @@ class Apart:
                     with contextlib.suppress(BrokenPipeError):
                         stream.close()
             self._process = None
+        if self._heard is not None:
+            self._heard.close()
+            self._heard = None
 
     def _begin(self) -> subprocess.Popen[bytes]:
-        self._heard.seek(0)
-        self._heard.truncate()
+        self._heard = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.torture.isolation", *self._modules],
             cwd=ROOT,
@@ -109,6 +112,7 @@ class Apart:
         return self._said()
 
     def _said(self) -> str:
+        assert self._heard is not None
         self._heard.seek(0, os.SEEK_END)
         self._heard.seek(max(0, self._heard.tell() - 3000))
         return self._heard.read().decode(errors="replace")

@@ -206,8 +206,9 @@ class Running:
     def wait(self, seconds: float = PATIENCE) -> Ended:
         """Return how the command ended; its session and its output must end with it."""
         if self.lasts(seconds):
+            said = self.said()
             self.end()
-            raise AssertionError(f"still running after {seconds:g} s: {self.said()}")
+            raise AssertionError(f"still running after {seconds:g} s: {said}")
         status = self.ended()
         assert status is not None
         until = time.monotonic() + LINGER
@@ -220,6 +221,7 @@ class Running:
             raise AssertionError(f"{names} outlive the command by more than {LINGER:g} s: {said}")
         if self._output is not None:
             self._output.read()  # ends, since nobody holds it
+        self.end()
         return Ended(status, said)
 
     def send(self, kind: signal.Signals) -> None:
@@ -240,6 +242,7 @@ class Running:
             time.sleep(0.01)
         if self._output is not None:
             self._output.close()
+        self._said.close()
 
 
 class Forked(Running):

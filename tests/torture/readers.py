@@ -45,7 +45,7 @@ from analysis.run.shards import read_shard, shard_path
 from analysis.trace.traces import open_trace, write_manifest
 from otm import audit
 from otm.audit.records import read_log
-from otm.trees import PositionAcceptance, TreeShape, tree_from_json, tree_to_json
+from otm.trees import PositionAcceptance, TreeShape, parse_acceptance, tree_from_json, tree_to_json
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 from tests.torture import damage
 from tests.torture.damage import Damage
@@ -1040,20 +1040,20 @@ READERS: dict[str, Reader] = {
         _survivals,
         place=False,
     ),
-    "otm.trees.PositionAcceptance.from_log": Reader(
-        "otm.trees.PositionAcceptance.from_log",
+    "otm.trees.read_acceptance, log": Reader(
+        "otm.trees.read_acceptance",
         lambda folder: (folder / "server.log").write_text(
-            "INFO Per-position acceptance rate: 0.800, 0.600\nnoise\n acc per pos = (0.700, 0.300)\n"
+            "noise\n acc per pos = (0.700, 0.300)\nnoise\n"
         ),
-        _read_positions("server.log", PositionAcceptance.from_log),
+        _read_positions("server.log", lambda text: parse_acceptance(text).survival),
         {"server.log": damage.TEXT},
         _survivals,
         place=False,
     ),
-    "otm.trees.PositionAcceptance.from_metrics": Reader(
-        "otm.trees.PositionAcceptance.from_metrics",
+    "otm.trees.read_acceptance, counters": Reader(
+        "otm.trees.read_acceptance",
         lambda folder: (folder / "metrics").write_text(METRICS),
-        _read_positions("metrics", PositionAcceptance.from_metrics),
+        _read_positions("metrics", lambda text: parse_acceptance(text).survival),
         {"metrics": damage.TEXT},
         _survivals,
         place=False,

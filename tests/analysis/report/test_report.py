@@ -292,7 +292,7 @@ def test_sharing_clusters_changes_no_mean(plain: Measured, monkeypatch: pytest.M
         (surveying, "_MOST_SETTINGS", 3, "at most 3 sampling settings"),
         (surveying, "_MOST_PROMPTS", 5, "numbered below 5"),
         (reading, "_MOST_ROW_GROUP_BYTES", 1 << 10, "row group"),
-        (manifests, "_MOST_BYTES", 100, "bytes, more than 100"),
+        (manifests, "_MOST_BYTES", 100, "bytes and is larger than 100"),
         (reading, "_MOST_COLUMNS", 3, "columns"),
     ],
 )

@@ -166,7 +166,7 @@ def _outputs(random: np.random.Generator) -> tuple[float, str]:
     target = case.problem.target
     drawn = random.choice(case.num_tokens, size=500, p=target / target.sum())
     found = audit.outputs(drawn, target=target)
-    return 0.0 if found.verdict == "no difference found" else math.inf, f"{case!r}: {found!r}"
+    return 0.0 if found.verdict in ("no difference found", "no verdict") else math.inf, f"{case!r}: {found!r}"
 
 
 @checks.add(

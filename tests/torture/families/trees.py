@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,27 @@ def _tree_acceptance(random: np.random.Generator) -> tuple[float, str]:
     values, shape = vector(random, rising=True), shape_of(random, int(random.integers(0, 9)))
     found = trees.tree_acceptance(values, shape=shape).expected_tokens
     return off(found, tokens_of(values, shape), shape.depth + 1), f"{values.tolist()}, {shape.parents.tolist()}"
+
+
+@checks.add("otm.trees.tree_expected_tokens", DEPTH, "docstring", "reaching probabilities as exact products")
+def _tree_expected_tokens(random: np.random.Generator) -> tuple[float, str]:
+    values, shape = vector(random, rising=True), shape_of(random, int(random.integers(0, 9)))
+    found = trees.tree_expected_tokens(values, shape=shape)
+    return off(found, tokens_of(values, shape), shape.depth + 1), f"{values.tolist()}, {shape.parents.tolist()}"
+
+
+@checks.add("otm.trees.split_budget", "4 n u, relative", "docstring", "every way to share the budget out, exactly")
+def _split_budget(random: np.random.Generator) -> tuple[float, str]:
+    requests, length, budget = int(random.integers(1, 4)), int(random.integers(1, 4)), int(random.integers(0, 8))
+    survival = np.sort(random.random((requests, length)) ** random.choice([0.1, 1.0, 10.0]), axis=1)[:, ::-1]
+    found = trees.split_budget(survival, budget=budget)
+    best = max(
+        sum((Fraction(value) for row, n in zip(survival, lengths, strict=True) for value in row[:n]), Fraction(requests))
+        for lengths in itertools.product(range(length + 1), repeat=requests)
+        if sum(lengths) <= budget
+    )
+    told = f"{survival.tolist()}, budget={budget}"
+    return off(found.tokens, Decimal(best.numerator) / Decimal(best.denominator), 4 * survival.size + 4), told
 
 
 @checks.add("otm.trees.optimal_tree", DEPTH, "docstring", "every way to share the vertices out, exactly")
