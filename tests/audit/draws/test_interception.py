@@ -86,3 +86,37 @@ def test_blocks_too() -> None:
     p, q = otm.sequence.ZerothOrder([2 / 3, 1 / 3]), otm.sequence.ZerothOrder([1 / 3, 2 / 3])
     found = audit.sequence(chain, draft=p, target=q, num_drafts=2)
     assert (found.verdict, found.method) == ("lossless", "branched")
+
+
+@pytest.mark.parametrize(("candidate", "verdict"), [(recursive, "lossless"), (lossy, "not lossless")])
+def test_a_battery_branches_too_and_says_so(candidate: Any, verdict: str) -> None:
+    found = audit.exact_battery(candidate, laws=[otm.IID(2)], shrink_for=0)
+    assert found.verdict == verdict
+    assert [means for means, _ in found.coverage.by] == ["branching on draws"]
+    assert "by branching on draws" in str(found).splitlines()[1]
+    assert found.reason == ""
+
+
+def unfollowed(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+    torch.poisson(torch.ones(1))
+    return single(p, q, drafts, uniforms)[0]
+
+
+def test_a_battery_of_what_escapes_is_sampled_and_says_why() -> None:
+    found = audit.battery(unfollowed, laws=[otm.IID(1)])
+    assert found.verdict == "no difference found"
+    assert str(found).splitlines()[2] == "Not exact, since torch.poisson has no branches."
+    assert [means for means, _ in found.coverage.by] == ["samples"]
+
+
+def test_a_probed_one_says_why() -> None:
+    problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+    found = audit.exact(lambda p, q, drafts, uniforms: int(float(uniforms[0]) < q[1]), problem)
+    assert (found.verdict, found.method) == ("lossless", "probed")
+    assert str(found).splitlines()[2] == "Not exact, since a random number was converted to a plain float."
+
+
+def test_a_race_in_the_steps_of_a_verifier_is_exact() -> None:
+    problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.35, 0.45], law=otm.IID(2))
+    found = audit.sampler(otm.ListRace(), problem)
+    assert (found.verdict, found.error) == ("lossless", 0.0)
