@@ -19,6 +19,7 @@ from typing import Any
 
 from ..errors import AnalysisError
 from ..files import has_content, is_file, plain_json, shortened
+from ..provenance import differences
 
 FORMAT = "otm-decode"
 VERSION = 1
@@ -116,11 +117,10 @@ class ResultsFile:
         header, records = read_results(self.path)
         found = header["settings"]
         if found != wanted:
-            names = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+            places = [line[:160] for line in differences(found, wanted)[:8]]  # somebody else's file may say anything at length
             raise AnalysisError(
-                f"A file holds results of one setting; {self.path} has "
-                + "; ".join(f"{name} = {found.get(name)!r} where {wanted.get(name)!r} is asked for" for name in names)
-                + ". Choose another file."
+                f"A file holds results of one setting; {self.path} has, against what is asked for, {'; '.join(places)}. "
+                "Choose another file."
             )
         self.done = {record.task for record in records}
 

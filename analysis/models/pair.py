@@ -6,6 +6,7 @@ Weights come from strangers: only safetensors are read, and code shipped with a 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
@@ -21,6 +24,9 @@ from ..errors import AnalysisError
 from ..files import has_content
 from .distilled import is_distilled, load_distilled
 from .names import SIDES, model_places
+
+_PATIENCE = 4.0
+"""Seconds that the hub has to answer."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -195,8 +201,9 @@ def _check_folder(side: str, name: str) -> None:
 
 
 def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options: Any) -> Any:
+    options["local_files_only"] = not _answers(name)  # what was downloaded before is there all the same
     if not trust_remote_code:
-        _refuse_remote_code(name)
+        _refuse_remote_code(name, local_files_only=options["local_files_only"])
     try:
         return factory.from_pretrained(name, trust_remote_code=trust_remote_code, **options)
     except MemoryError:
@@ -209,10 +216,27 @@ def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options
         ) from error
 
 
-def _refuse_remote_code(name: str) -> None:
+@functools.cache
+def _answers(name: str) -> bool:
+    """Return whether the hub answers when it is asked for a model, or need not be asked.
+
+    Loading asks it many times, each with retries that take half a minute; this asks once and waits some seconds.
+    """
+    if Path(name).is_dir():
+        return True
+    try:
+        HfApi().model_info(name, timeout=_PATIENCE)
+    except (HfHubHTTPError, ValueError):
+        return True  # it answered, or the name is none: the loader says what is wrong
+    except Exception:  # whichever library carries the request has errors of its own
+        return False
+    return True
+
+
+def _refuse_remote_code(name: str, *, local_files_only: bool) -> None:
     """Refuse a model whose configuration points to its own Python files, before anything asks on a terminal."""
     try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=local_files_only)
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise AnalysisError(

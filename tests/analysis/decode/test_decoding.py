@@ -100,7 +100,7 @@ def test_a_failing_model_loses_nothing(tmp_path: Path) -> None:
         (b"\x00\xff\xfe garbage without an end", "not a results file"),
         (
             b'{"format": "otm-decode", "version": 1, "settings": {"num_tokens": 13}, "provenance": {}}\n',
-            "num_tokens = 13 where 12",
+            "num_tokens: 13 against 12",
         ),
         (b'{"format": "otm-decode", "version": 1, "settings": {"num_tokens": 12}}\n{"decoder": 3}\n', "not a results file"),
     ],

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import otm
 from analysis.errors import AnalysisError
 from analysis.layout import SHIPPED_PAIR
+from analysis.models import pair as pair_module
 from analysis.models.pair import Pair, load_pair
 from analysis.papers import captures
 from analysis.provenance import file_digest
@@ -133,3 +134,21 @@ def test_a_damaged_configuration_is_told_in_a_message(tmp_path: Path, content: s
     (tmp_path / "draft" / "config.json").write_text(content)
     with pytest.raises(AnalysisError, match=r"could not be loaded|tokenizer"):
         load_pair(draft=str(tmp_path / "draft"), device="cpu")
+
+
+def test_a_silent_hub_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading asks many times, each with retries; a copy that is kept here would be loaded all the same."""
+    asked = []
+
+    class Silent:
+        def model_info(self, name: str, timeout: float) -> None:
+            asked.append((name, timeout))
+            raise ConnectionError("no route")
+
+    monkeypatch.setattr(pair_module, "HfApi", Silent)
+    pair_module._answers.cache_clear()
+    with pytest.raises(AnalysisError, match="could not be loaded"):
+        load_pair(draft="no/where", target="no/where")
+    pair_module._answers.cache_clear()
+    assert asked == [("no/where", pair_module._PATIENCE)]
+    assert pair_module._PATIENCE <= 5
