@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib
 import io
 import os
@@ -302,14 +303,17 @@ def _on_problem(fit: Fitting, problem: Problem, options: argparse.Namespace) -> 
     """Audit a callable of one token on one problem, by integration if it can be."""
     if fit.block or isinstance(fit.candidate, BlockKernel | LogitCandidate):
         raise InvalidParameter("--draft and --target are of one token; the callable verifies blocks, or logits. Drop them.")
+    reason = ""
     if options.mode != "sampled" and not isinstance(fit.candidate, BatchCandidate):
         try:
             return audit.exact(fit.candidate, problem, tolerance=options.tolerance)
-        except OwnRandomness:
+        except OwnRandomness as error:
             if options.mode == "exact":
                 raise
+            reason = error.reason
     errors = {"detect": options.detect, "false_alarm": options.false_alarm, "missed": options.missed}
-    return audit.sampled(fit.candidate, problem, rng=np.random.default_rng(options.seed), **errors)
+    found = audit.sampled(fit.candidate, problem, rng=np.random.default_rng(options.seed), **errors)
+    return dataclasses.replace(found, reason=reason)
 
 
 def _laws(options: argparse.Namespace, default: Sequence[int]) -> list[Law]:

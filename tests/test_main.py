@@ -30,7 +30,17 @@ def own_randomness(p, q, drafts, rng):
     return rng.choice(len(q), p=q, size=len(drafts))
 
 def slanted(p, q, drafts, uniforms):
-    return int(uniforms[0] < uniforms[1])
+    return int(uniforms[0] + uniforms[1] < 1)
+
+def in_torch(p, q, drafts, uniforms):
+    import torch
+    rest, p = torch.as_tensor(q), torch.as_tensor(p)
+    for x in drafts.tolist():
+        if torch.rand((), dtype=p.dtype) * p[x] < rest[x]:
+            return x
+        rest = (rest - p).clamp(min=0)
+        rest = rest / rest.sum()
+    return int(torch.multinomial(rest, 1))
 
 def broken(p, q, drafts, uniforms):
     raise RuntimeError("out of memory")
@@ -55,6 +65,7 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["audited_kernels:maximal", *PAIR], 0, "3/4"),
         (["audited_kernels:trusting"], 1, "### Minimal counterexample"),
         (["audited_kernels:slanted", *PAIR], 2, "undecided"),
+        (["audited_kernels:in_torch", "--drafts", "2"], 0, "by branching on draws"),
         (["audited_kernels:one_token", "--drafts", "1"], 0, "1 draft, 2 tokens"),
         (["audited_kernels:trusting", "--mode", "sampled", *PAIR], 1, "evidence"),
         (["audited_kernels:own_randomness", "--mode", "sampled", "--detect", "0.1"], 0, "no difference found"),

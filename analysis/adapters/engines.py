@@ -110,7 +110,7 @@ def from_uniform_kernel(
         dtype: float32 kernels need `tolerance=otm.audit.rounding_tolerance(…, unit_roundoff=2**-24)`.
 
     Returns:
-        Candidate for `otm.audit.sequence`; it is probed, as torch cannot be traced.
+        Candidate for `otm.audit.sequence`; a compiled kernel is probed, torch code is traced if its numbers stay tensors.
     """
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:

@@ -6,6 +6,9 @@
 * `exact` (on the standard instances `exact_battery`): its output law by integration over its uniforms and over every draft, against
   the target; nothing is sampled. `sampler` does the same to the sampler of one of the library's own verifiers.
 * `sequence` (on standard toy models `sequence_battery`): the same for the joint law of a block of tokens.
+* `step`: a decoding step that drafts by itself, exact where it can be branched on, sampled where not.
+* `generate`: a whole generation loop on toy language models with caches, padding and raw logits; likewise.
+* `tree`: a kernel that takes a drafted tree and returns a path; likewise.
 * `sampled` (`sampled_battery`; `sampled_blocks` for γ + 1 tokens jointly; `outputs` for given samples): any callable, any
   vocabulary, with proved error probabilities.
 * `log`: what a server logged, every context seen once.
@@ -22,11 +25,14 @@ from otm.audit.block_samples import sampled_blocks
 from otm.audit.candidate import BatchCandidate, BlockKernel, Candidate, LogitCandidate
 from otm.audit.evidence import samples_needed
 from otm.audit.exact_audit import exact, sampler
+from otm.audit.generation_audit import generate
 from otm.audit.integration import rounding_tolerance
 from otm.audit.log_audit import log, records_needed
 from otm.audit.sampled_audit import outputs, sampled
 from otm.audit.sequence_audit import sequence
 from otm.audit.shrinking import shrink, shrink_sequence
+from otm.audit.step_audit import step
+from otm.audit.tree_audit import tree
 
 __all__ = [
     "BatchCandidate",
@@ -37,6 +43,7 @@ __all__ = [
     "battery",
     "exact",
     "exact_battery",
+    "generate",
     "log",
     "outputs",
     "records_needed",
@@ -50,4 +57,6 @@ __all__ = [
     "sequence_battery",
     "shrink",
     "shrink_sequence",
+    "step",
+    "tree",
 ]

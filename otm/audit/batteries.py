@@ -217,9 +217,9 @@ def battery(
     try:
         jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=False, **errors)
         found = _carry_out(fit, jobs, until=until, default=default)
-    except OwnRandomness:
+    except OwnRandomness as error:
         jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=True, **errors)
-        found = _carry_out(fit, jobs, until=until, default=default)
+        found = dataclasses.replace(_carry_out(fit, jobs, until=until, default=default), reason=error.reason)
     return with_counterexample(fit, found, seconds=shrink_for, tolerance=tolerance)
 
 
@@ -431,6 +431,7 @@ def _carry_out(fit: Fitting, jobs: Sequence[_Job], *, until: float | None = None
     return BatteryAudit(
         name=_name(fit),
         audits=audits,
+        reason=next((audit.reason for audit in audits.values() if audit.reason), ""),
         left_out=tuple(left_out),
         uncovered=tuple(group for group in late if not (default and group in _MANY)),
     )

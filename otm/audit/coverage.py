@@ -21,6 +21,7 @@ class Coverage:
 
     Attributes:
         instances: names of the problems, models or logs.
+        subjects: what was run, where it is more than a verifier that is handed its drafts.
         drafts: numbers of drafts a position, or of drafted positions where `tokens` is more than one.
         tokens: how many tokens were compared jointly.
         vocabulary: sizes V.
@@ -33,6 +34,7 @@ class Coverage:
     """
 
     instances: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
     drafts: tuple[int, ...] = ()
     tokens: tuple[int, ...] = (1,)
     vocabulary: tuple[int, ...] = ()
@@ -46,7 +48,9 @@ class Coverage:
     def __str__(self) -> str:
         if not self.instances:
             return f"Tested: nothing. Not tested: {'; '.join(self.untested)}."
-        what = [f"{_ranges(self.drafts)} {_plural('draft', self.drafts)}"] if self.drafts else []
+        what = list(self.subjects)
+        if self.drafts:
+            what.append(f"{_ranges(self.drafts)} {_plural('draft', self.drafts)}")
         what.append(f"{_ranges(self.tokens)} {_plural('token', self.tokens)}")
         if self.vocabulary:
             what.append(f"V = {_ranges(self.vocabulary)}")
@@ -105,6 +109,7 @@ def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) 
     notes = itertools.chain(*(cover.untested for cover in covers), untested)
     return Coverage(
         instances=tuple(label for label, _ in labelled),
+        subjects=tuple(dict.fromkeys(subject for cover in covers for subject in cover.subjects)),
         drafts=_union(cover.drafts for cover in covers),
         tokens=_union(cover.tokens for cover in covers),
         vocabulary=_union(cover.vocabulary for cover in covers),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from otm.audit.candidate import NO_TOKEN, Candidate, as_candidate, outcome_of, read_token
 from otm.audit.coverage import Coverage, covering
-from otm.audit.integration import Answers, IntegratedAudit, answers_of, check_tolerance, concluded
+from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance, concluded
 from otm.audit.markdown import number, numbers, table
 from otm.divergences import divergence_term
 from otm.drafts.base import enumerate_drafts
@@ -155,6 +155,7 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
         tolerance=allowed,
         described=f"draft={single.draft.tolist()}, target={single.target.tolist()}",
     )
+    allowed = allowed_by(answers, tolerance, allowed)
     return concluded(answers, lambda known: _from_answers(known, drafts, single, name=function.name, tolerance=allowed))
 
 
@@ -168,8 +169,8 @@ def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = N
         problem, tolerance: as for `exact`.
 
     Returns:
-        ExactAudit. Schemes that compare uniforms with each other (races, the scores of `otm.Optimal`) come with an `error`, a few
-        percent with two or three uniforms and too much to say anything with more.
+        ExactAudit. Races are exact. Schemes that compare uniforms with each other otherwise (the scores of
+        `otm.Optimal`) come with an `error`, a few percent with two or three uniforms and too much to say anything with more.
 
     Raises:
         Unsupported, ShapeMismatch: as `otm.prepare`.
@@ -231,6 +232,7 @@ def _from_answers(answers: Answers, drafts: NDArray[np.int64], problem: Problem,
         unproved=answers.unproved,
         method=answers.method,
         cells=answers.cells,
+        reason=answers.reason,
     )
 
 

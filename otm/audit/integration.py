@@ -1,9 +1,10 @@
 """What the audits by integration share: every answer of a candidate with its probability, and a verdict up to rounding.
 
 Two ways to the law of a function of uniforms, better first. Code that only compares its uniforms is run on tracing numbers
-(*traced*, `otm.audit.tracing`): the result is exact, or comes with a bound on the volume left undecided. Anything else that takes
-its uniforms as floats is probed as a black box (*probed*, `otm.audit.probing`): exact under the assumption stated there, and what
-is unproved without it is bounded by samples. A black box is called "not lossless" beyond that bound only.
+(*traced*, `otm.audit.tracing`), and what it draws itself divides it by outcomes (*branched*): the result is exact, or comes with a
+bound on the volume left undecided. Where that escapes, code that takes its uniforms as floats is probed as a black box (*probed*,
+`otm.audit.probing`): exact under the assumption stated there, and what is unproved without it is bounded by samples. A black box is
+called "not lossless" beyond that bound only.
 """
 
 from __future__ import annotations
@@ -12,23 +13,38 @@ import abc
 import dataclasses
 import itertools
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
+from otm.audit.boxes import Escape
 from otm.audit.candidate import CandidateFailure, Failed
 from otm.audit.probing import GRID, Check, probe, require_function
-from otm.audit.tracing import MOST_SLANTED, MOST_WORK, Function, Integral, integrate
+from otm.audit.tracing import CHECKS, MOST_SECONDS, MOST_SLANTED, MOST_WORK, Function, Integral, explore, surprising
 from otm.audit.verdicts import Audit, Verdict
 from otm.pmf import check_count, check_real
 
-Method = Literal["kernel", "traced", "probed"]
+Method = Literal["kernel", "traced", "branched", "probed"]
+
+CONTRADICTED = "executions on real randomness contradict the law found (a fixed seed, hidden state, randomness from elsewhere)"
+"""Why a law that was found is void after all."""
+
+BRANCHING = "branching on draws"
+"""The means of an audit of code that draws by itself."""
 
 _LEAST_SLANTED = 32
 _LEAST_WORK = 2_000
-_MEANS: dict[Method, str] = {"kernel": "summing the kernel", "traced": "exact integration", "probed": "probing"}
+_LEAST_CHECKS = 4
+_MEANS: dict[Method, str] = {
+    "kernel": "summing the kernel",
+    "traced": "exact integration",
+    "branched": BRANCHING,
+    "probed": "probing",
+}
 _HOW = {
     "kernel": "the verifier's own kernel, summed over every {drafts}",
     "traced": "run on tracing numbers over every {drafts}: exact integration over the uniforms, {cells} boxes",
+    "branched": "run on tracing numbers over every {drafts}, divided by the outcomes of what it draws itself: exact, {cells} parts",
     "probed": "probed as a black box over every {drafts}: exact if no cell of the uniforms is narrower than 1/64 along an"
     " axis; without that assumption at most {unproved:.2g} is unproved, {cells} cells",
 }
@@ -108,6 +124,8 @@ class Answers:
         found: (number of the draft, answer, probability).
         method, error, unproved, cells: as of `IntegratedAudit`.
         check: of a black box, to look at more points.
+        reason: why it is one; empty if it is not.
+        rounding: how much coarser than float64 the numbers were that random numbers met, float32 at most; 1 of a black box.
     """
 
     found: list[tuple[int, Any, float]]
@@ -116,6 +134,8 @@ class Answers:
     unproved: float
     cells: int
     check: Check | None
+    reason: str
+    rounding: float
 
 
 def concluded(answers: Answers, conclude: Callable[[Answers], Integrated]) -> Integrated:
@@ -149,14 +169,18 @@ def answers_of(
 
     Raises:
         CandidateFailure: with the likeliest failure, if failures are likelier than the tolerance.
+        OwnRandomness: if it draws what cannot be followed; with the reason.
     """
-    traced = _traced(functions, num_uniforms)
-    check = None
-    if traced is None:
-        require_function(functions, weights, num_uniforms)
+    check, reason = None, ""
+    try:
+        laws = _traced(functions, num_uniforms)
+    except Escape as escape:
+        reason = str(escape)
+    if reason:
+        require_function(functions, weights, num_uniforms, reason)
         predictions = [probe(function, num_uniforms) for function in functions]
         check = Check(functions, predictions, weights, num_uniforms)
-    laws = [prediction.law() for prediction in predictions] if traced is None else traced
+        laws = [prediction.law() for prediction in predictions]
     found: list[tuple[int, Any, float]] = []
     failures: dict[str, list[float]] = {}
     for draft, (law, weight) in enumerate(zip(laws, weights, strict=True)):
@@ -170,21 +194,36 @@ def answers_of(
         raise CandidateFailure(f"{message} It does so with probability {math.fsum(parts):.6g} on {described}.")
     open_volume = math.fsum(weight * law.error for law, weight in zip(laws, weights, strict=True))
     error, unproved = (open_volume, 0.0) if check is None else _bounds(check)
-    method: Method = "traced" if check is None else "probed"
-    cells = sum(law.cells for law in laws)
-    return Answers(found=found, method=method, error=error, unproved=unproved, cells=cells, check=check)
+    method: Method = "probed" if check else "branched" if any(law.drew for law in laws) else "traced"
+    return Answers(
+        found=found,
+        method=method,
+        error=error,
+        unproved=unproved,
+        cells=sum(law.cells for law in laws),
+        check=check,
+        reason=reason,
+        rounding=max(law.coarsest for law in laws) * 2.0**53,
+    )
 
 
-def _traced(functions: Sequence[Function], num_uniforms: int) -> list[Integral] | None:
-    """Return the law of each function by tracing it, or None if a trace is incomplete."""
+def _traced(functions: Sequence[Function], num_uniforms: int) -> list[Integral]:
+    """Return the law of each function by tracing it, within a time for all.
+
+    Raises:
+        Escape: if a trace is void; the message says why.
+    """
     slanted = max(_LEAST_SLANTED, MOST_SLANTED // len(functions))
     work = max(_LEAST_WORK, MOST_WORK // len(functions))
+    checks = max(_LEAST_CHECKS, CHECKS // len(functions))
+    until = time.monotonic() + MOST_SECONDS
     traced: list[Integral] = []
-    for function in functions:
-        integral = integrate(function, num_uniforms, most_slanted=slanted, most_work=work)
-        if integral is None:
-            return None
-        traced.append(integral)
+    for number, function in enumerate(functions):
+        left = max(0.0, until - time.monotonic())
+        bounds: dict[str, Any] = {"most_slanted": slanted, "most_work": work, "most_seconds": left, "checks": checks}
+        traced.append(explore(function, num_uniforms, **bounds, seed=number))
+    if surprising(traced):
+        raise Escape(CONTRADICTED)
     return traced
 
 
@@ -193,6 +232,11 @@ def check_tolerance(tolerance: float | None, num_tokens: int, k: int) -> float:
     if tolerance is None:
         return rounding_tolerance(num_tokens, k)
     return check_real(tolerance, name="tolerance", low=0.0, high=1.0)
+
+
+def allowed_by(answers: Answers, given: float | None, allowed: float) -> float:
+    """Return the tolerance, which is for the arithmetic that the random numbers met unless one was given."""
+    return allowed * answers.rounding if given is None else allowed
 
 
 def rounding_tolerance(num_tokens: int, k: int, *, unit_roundoff: float = 2.0**-53) -> float:

@@ -116,11 +116,17 @@ def _points(weights: Sequence[float], num_uniforms: int) -> Iterator[tuple[int, 
 
 
 class OwnRandomness(InvalidParameter):
-    """A callable gave two answers to one question: it rolls dice of its own, or keeps state."""
+    """A callable gave two answers to one question: it rolls dice of its own, or keeps state.
+
+    Attributes:
+        reason: why its dice could not be followed.
+    """
+
+    reason = ""
 
 
-def require_function(functions: Sequence[Function], weights: Sequence[float], num_uniforms: int) -> None:
-    """Ask twice at some random points.
+def require_function(functions: Sequence[Function], weights: Sequence[float], num_uniforms: int, reason: str) -> None:
+    """Ask twice at some random points, after a trace that was void for this reason.
 
     Raises:
         OwnRandomness: if there were two answers to one question.
@@ -128,10 +134,12 @@ def require_function(functions: Sequence[Function], weights: Sequence[float], nu
     asked = list(itertools.islice(_points(weights, num_uniforms), _REPEATED))
     answers = [[functions[number](point.copy()) for number, point in asked] for _ in range(2)]
     if answers[0] != answers[1]:
-        raise OwnRandomness(
-            "The callable must be a function of its arguments to be audited exactly; it returned two values for the same "
-            "uniforms. Take its randomness from `uniforms`, or call otm.audit.sampled."
+        error = OwnRandomness(
+            "The callable must be a function of its arguments to be audited exactly, or draw what can be followed; it returned two "
+            f"values for the same uniforms, and {reason}. Take its randomness from `uniforms`, or call otm.audit.sampled."
         )
+        error.reason = reason
+        raise error
 
 
 def probe(function: Function, num_uniforms: int) -> Prediction:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from otm.audit.candidate import Candidate, as_candidate, outcome_of, read_block
 from otm.audit.coverage import Coverage
-from otm.audit.integration import Answers, IntegratedAudit, answers_of, check_tolerance, concluded
+from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance, concluded
 from otm.audit.markdown import MOST_ENTRIES, number, numbers, table
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
@@ -203,6 +203,7 @@ def sequence(
         tolerance=allowed,
         described="these models",
     )
+    allowed = allowed_by(answers, tolerance, allowed)
     counted = all(count is not None for _, (_, count), _ in answers.found)
     law = _completed(answers, target_tables, gamma + 1)
 
@@ -221,6 +222,7 @@ def sequence(
             unproved=known.unproved,
             method=known.method,
             cells=known.cells,
+            reason=known.reason,
         )
 
     return concluded(answers, conclude)

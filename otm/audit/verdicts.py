@@ -22,9 +22,11 @@ class Audit(abc.ABC):
 
     Attributes:
         name: of the candidate.
+        reason: what stood in the way of an exact law, "a random number was converted to a plain float" say; empty if nothing did.
     """
 
     name: str
+    reason: str = ""
 
     @property
     @abc.abstractmethod
@@ -50,8 +52,9 @@ class Audit(abc.ABC):
         """Return the report without its head."""
 
     def head(self) -> str:
-        """Return the verdict, and below it what it covers."""
-        return f"## `{self.name}`: {self.verdict}\n{self.coverage}"
+        """Return the verdict, and below it what it covers, and why it is not exact where that was tried."""
+        reason = f"\nNot exact, since {self.reason.rstrip('.')}." if self.reason else ""
+        return f"## `{self.name}`: {self.verdict}\n{self.coverage}{reason}"
 
     def __str__(self) -> str:
         return f"{self.head()}\n\n{self.figures()}"

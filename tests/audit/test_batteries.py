@@ -75,9 +75,9 @@ def test_a_battery_of_nothing_is_refused() -> None:
 
 
 def test_what_is_undecided_is_listed() -> None:
-    """Two equally likely tokens by comparing two uniforms: lossless where the target is even, and the halving cannot say so."""
+    """Two equally likely tokens by the sum of two uniforms: lossless where the target is even, and the halving cannot say so."""
     result = audit.exact_battery(
-        lambda p, q, drafts, uniforms: int(len(q) > 1 and uniforms[0] < uniforms[1]), laws=[otm.IID(1)]
+        lambda p, q, drafts, uniforms: int(len(q) > 1 and uniforms[0] + uniforms[1] < 1), laws=[otm.IID(1)]
     )
     assert result.audits["two tokens, IID(k=1)"].verdict == "undecided"
     assert result.verdict == "not lossless"  # elsewhere

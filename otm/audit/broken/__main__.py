@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from otm.audit.broken.report import corpus_table, update
+from otm.audit.broken.report import corpus_table, update, wholes_table
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, metavar="FILE", help="put table and example between the markers of this document")
     path = parser.parse_args().write
     if path is None:
-        print(corpus_table())
+        print(f"{corpus_table()}\n\n{wholes_table()}")
     else:
         update(path)
 

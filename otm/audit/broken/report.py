@@ -1,4 +1,4 @@
-"""The table of docs/audit.md: the corpus against the usual tests and against the audits."""
+"""The tables of docs/audit.md: the corpus against the usual tests and against the audits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from otm.audit.batteries import battery
 from otm.audit.broken.entries import BROKEN, CONTROLS
 from otm.audit.broken.mutant import Mutant
 from otm.audit.broken.usual_tests import USUAL, Noticed, run_usual_tests, sampled_of
+from otm.audit.broken.wholes import WHOLES, Whole
 from otm.audit.exact_audit import ExactAudit, exact
 from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.errors import InvalidParameter
@@ -57,6 +58,22 @@ def table_row(mutant: Mutant) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def wholes_table() -> str:
+    """Return the table of steps and kernels of trees in Markdown; nothing is drawn, so the same on every call."""
+    columns = ("code", "kind", "seen in", "total variation", "audit of the whole")
+    return "\n".join((f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *map(whole_row, WHOLES)))
+
+
+def whole_row(whole: Whole) -> str:
+    """Return the row of one of them."""
+    found = whole.audited()
+    kind = f"tree, siblings {whole.siblings}" if whole.siblings else "step"
+    verdict = "found" if found.verdict == "not lossless" else found.verdict
+    said = f"{verdict} by {found.runs} executions" if found.samples is None else f"{verdict} in {found.samples.samples:,}"
+    sources = ", ".join(_link(source) for source in whole.sources)
+    return f"| {whole.name} | {kind} | {sources} | {whole.total_variation} | {said} |"
+
+
 def _shares(noticed: Noticed) -> list[str]:
     shares = dataclasses.astuple(noticed)
     return [f"{100 * share:.3g} %" if share else _NEVER for share in shares]
@@ -94,7 +111,9 @@ def section(text: str, name: str) -> str:
 
 
 def update(path: Path) -> None:
-    """Put a fresh table and a fresh example into a document."""
+    """Put fresh tables and a fresh example into a document."""
     text = path.read_text(encoding="utf-8")
     quoted = "\n".join(f"> {line}".rstrip() for line in example_report().splitlines())
-    path.write_text(with_section(with_section(text, "corpus", corpus_table()), "example", quoted), encoding="utf-8")
+    for name, body in (("corpus", corpus_table()), ("wholes", wholes_table()), ("example", quoted)):
+        text = with_section(text, name, body)
+    path.write_text(text, encoding="utf-8")

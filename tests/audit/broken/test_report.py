@@ -8,7 +8,8 @@ import pytest
 
 import otm
 from otm.audit.broken import BROKEN, CONTROLS
-from otm.audit.broken.report import section, table_row, with_section
+from otm.audit.broken.report import section, table_row, whole_row, with_section
+from otm.audit.broken.wholes import WHOLES
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "audit.md"
 
@@ -20,6 +21,11 @@ def test_committed_table_is_current(number: int) -> None:
     lines = section(DOCUMENT.read_text(encoding="utf-8"), "corpus").splitlines()
     assert lines[2 + number] == table_row(mutant)
     assert len(lines) == 2 + len(BROKEN) + len(CONTROLS)
+
+
+def test_committed_table_of_steps_and_trees_is_current() -> None:
+    lines = section(DOCUMENT.read_text(encoding="utf-8"), "wholes").splitlines()
+    assert lines[2:] == [whole_row(whole) for whole in WHOLES]
 
 
 def test_the_example_is_a_report() -> None:

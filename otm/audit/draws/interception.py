@@ -1,0 +1,97 @@
+"""One context for all libraries whose draws are intercepted, those that are loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from otm.audit.boxes import Escape
+from otm.audit.draws.of_numpy import numpy_draws
+from otm.audit.draws.of_python import python_draws
+from otm.audit.draws.of_torch import torch_draws
+from otm.audit.draws.sources import Draws
+
+
+class Interception(Draws):
+    """Where intercepted draws come from while something is executed: one execution after the other."""
+
+    def __init__(self) -> None:
+        self._current: Draws | None = None
+        self._moved = True
+        self._parts: list[Any] = []
+        self._common = _states()
+
+    @contextlib.contextmanager
+    def into(self, draws: Draws) -> Iterator[None]:
+        """Take from `draws` what is drawn in this context; every library's common generator begins where it was at first."""
+        if self._moved:
+            _set_back(self._common)
+        self._current, self._moved = draws, False
+        for part in self._parts:
+            part.begin(draws)
+        yield
+        for part in self._parts:
+            part.end()
+
+    def uniforms(self, state: Hashable, size: int, kind: str = "uniform") -> list[Any]:
+        """Return uniforms on [0, 1)."""
+        return self._draws.uniforms(state, size, kind)
+
+    def choices(self, state: Hashable, weights: Sequence[Sequence[float]]) -> list[Any]:
+        """Return an outcome for every row of weights."""
+        return self._draws.choices(state, weights)
+
+    def escape(self, how: str) -> Escape:
+        """Return the exception that stops the execution."""
+        return self._draws.escape(how)
+
+    @property
+    def _draws(self) -> Draws:
+        assert self._current is not None
+        self._moved = True
+        return self._current
+
+
+@contextlib.contextmanager
+def intercepted() -> Iterator[Interception]:
+    """Intercept what `random`, `numpy.random` and torch draw; their generators are afterwards as they were before."""
+    torch = sys.modules.get("torch")
+    with preserved(), contextlib.ExitStack() as stack:
+        interception = Interception()
+        if torch is not None:  # before the others: it may load a part of torch
+            interception._parts.append(stack.enter_context(torch_draws(torch, interception)))
+        interception._parts.append(stack.enter_context(python_draws(interception)))
+        interception._parts.append(stack.enter_context(numpy_draws(interception)))
+        yield interception
+
+
+@contextlib.contextmanager
+def preserved(seed: int | None = None) -> Iterator[None]:
+    """Put the state of every library's common generator back at the end, and seed them before if a seed is given."""
+    before = _states()
+    if seed is not None:
+        random.seed(seed)
+        np.random.seed(seed)
+        if before[2] is not None:
+            sys.modules["torch"].manual_seed(seed)
+    try:
+        yield
+    finally:
+        _set_back(before)
+
+
+def _states() -> tuple[Any, Any, Any]:
+    torch = sys.modules.get("torch")
+    return random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()
+
+
+def _set_back(states: tuple[Any, Any, Any]) -> None:
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    if states[2] is not None:
+        sys.modules["torch"].set_rng_state(states[2])

@@ -1,0 +1,311 @@
+"""The joint law of what code writes when it drafts, verifies and goes on by itself: exact where it branches, else sampled.
+
+The code is a function without arguments that returns rows of tokens; all randomness is its own. Where every draw can be followed
+(`otm.audit.tracing`) its law is known exactly. Where one cannot, the verdict is that of samples with proved error rates, and the
+report says what stood in the way. A row that is shorter than the length looked at is followed by samples of the target, as it would
+be: a lossless step leaves the law of the text untouched (SpecTr, Theorem 3).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.audit.boxes import Escape
+from otm.audit.candidate import CandidateFailure, Failed, outcome_of
+from otm.audit.coverage import SAMPLES, Coverage
+from otm.audit.draws.interception import preserved
+from otm.audit.evidence import log_evidence, samples_needed
+from otm.audit.integration import BRANCHING, CONTRADICTED, rounding_tolerance
+from otm.audit.markdown import number, table
+from otm.audit.sampled_audit import SampledAudit, outputs
+from otm.audit.tracing import explore, surprising
+from otm.audit.verdicts import Audit, Verdict
+from otm.divergences import divergence_term
+from otm.drafts.base import MAX_SEQUENCES
+from otm.errors import InvalidParameter, TooLarge
+from otm.pmf import check_instance, check_real, check_rng
+
+MOST_SAMPLES = 200_000
+"""Largest plan of samples: code that decodes is slow."""
+
+_FIRST_LOOK = 250
+
+Row = tuple[int, ...]
+Next = Callable[[Row], NDArray[np.float64]]
+"""The target's distribution after what a row has so far."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class JointAudit(Audit):
+    """What code writes on one instance, against the target; `str` gives the report in Markdown.
+
+    Attributes:
+        name: of the code.
+        instance: what it was run on, in words.
+        covered, not_covered: what the verdict is about, beside numbers of tokens, and what it is not.
+        length: how many tokens of each row are compared jointly.
+        law: π over the rows' tokens, `(V,)` for each token of each row; None where it was sampled.
+        target_law: the target's.
+        tolerance: the largest total variation that rounding explains.
+        error: bound on the error of the total variation beyond rounding.
+        runs: how many executions were told apart.
+        samples: the sampled audit, numbered in base V; None where the law is exact.
+    """
+
+    instance: str
+    covered: tuple[str, ...]
+    not_covered: tuple[str, ...]
+    length: int
+    law: NDArray[np.float64] | None
+    target_law: NDArray[np.float64]
+    tolerance: float
+    error: float
+    runs: int
+    samples: SampledAudit | None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.verdict}, {'exact' if self.samples is None else 'sampled'})"
+
+    @functools.cached_property
+    def total_variation(self) -> float:
+        """½ Σ |π − q|; of samples the lower end of the 95 % interval."""
+        if self.law is None:
+            assert self.samples is not None
+            return self.samples.total_variation.low
+        missing = max(0.0, 1.0 - float(self.law.sum()) - self.error)
+        return float(0.5 * (np.abs(self.law - self.target_law).sum() + missing))
+
+    @property
+    def severity(self) -> float:
+        """The total variation, of samples the lower end of its interval."""
+        return self.total_variation
+
+    @property
+    def coverage(self) -> Coverage:
+        """What was run, how far its tokens were compared, and by what."""
+        sampled = {} if self.samples is None else {"samples": self.samples.planned, "detect": self.samples.asked}
+        return Coverage(
+            instances=(self.instance,),
+            subjects=self.covered,
+            tokens=(self.length,),
+            vocabulary=(self.target_law.shape[0],),
+            by=((SAMPLES if sampled else BRANCHING, 1),),
+            untested=(f"more than {self.length:,} tokens of a text", *self.not_covered),
+            **sampled,  # type: ignore[arg-type]
+        )
+
+    @property
+    def kl(self) -> float | None:
+        """KL(q‖π) in nats; None of samples."""
+        return None if self.law is None else float(divergence_term(self.target_law.reshape(-1), self.law.reshape(-1)).sum())
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether what is written has the target's law."""
+        if self.samples is not None:
+            return self.samples.verdict
+        if self.total_variation - self.error > self.tolerance:
+            return "not lossless"
+        return "lossless" if self.total_variation + self.error <= self.tolerance else "undecided"
+
+    @property
+    def worst(self) -> Row | None:
+        """The tokens whose joint probability is furthest from the target's; None of samples."""
+        if self.law is None:
+            return None
+        index = int(np.abs(self.law - self.target_law).argmax())
+        return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
+
+    def row(self) -> tuple[str, str, str]:
+        """Return the figures that a battery shows."""
+        if self.law is None or self.kl is None:
+            assert self.samples is not None
+            return self.samples.row()
+        return number(self.total_variation), number(self.kl), f"worst {self.worst}"
+
+    def figures(self) -> str:
+        """Return the report without its head."""
+        rows = [("instance", self.instance)]
+        if self.law is not None:
+            worst = self.worst
+            assert worst is not None
+            error = f", known to ± {self.error:.2g}" if self.error else ""
+            rows += [
+                ("total variation", f"**{number(self.total_variation)}** (rounding explains {self.tolerance:.1g}{error})"),
+                ("worst", f"{worst}: comes out with {number(self.law[worst])}, should with {number(self.target_law[worst])}"),
+                ("how", f"branching on every draw: {self.runs} executions"),
+            ]
+            return table(("", ""), rows)
+        return f"{table(('', ''), rows)}\n\n{self.samples.figures() if self.samples else ''}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Errors:
+    """What samples may miss, and how often they may be wrong."""
+
+    detect: float
+    false_alarm: float
+    missed: float
+
+
+def joint(
+    write: Callable[[], Sequence[Row]],
+    targets: Sequence[Next],
+    length: int,
+    *,
+    name: str,
+    instance: str,
+    covered: tuple[str, ...],
+    not_covered: tuple[str, ...],
+    rng: np.random.Generator,
+    tolerance: float | None,
+    errors: Errors,
+) -> JointAudit:
+    """Return the audit of code that writes rows, each at most `length` tokens, against the target of each row."""
+    check_rng(rng)
+    num_tokens = len(targets[0](()))
+    size = len(targets) * length
+    if num_tokens ** min(size, MAX_SEQUENCES.bit_length()) > MAX_SEQUENCES:
+        raise TooLarge(
+            f"The joint law of {size} tokens has {num_tokens}^{size} entries, at most {MAX_SEQUENCES:,} are enumerated. Use a "
+            "smaller toy model, fewer rows or a shorter length."
+        )
+    laws = [functools.cache(target) for target in targets]
+    target_law = _product([_completions(law, (), length) for law in laws])
+    unit = check_real(tolerance, name="tolerance", low=0.0, high=1.0) if tolerance is not None else None
+
+    def value(uniforms: Any) -> Any:
+        return outcome_of(lambda: _checked(write(), len(targets), num_tokens, length))
+
+    found, reason = None, ""
+    try:
+        found = explore(value)
+        if surprising([found]):
+            reason = CONTRADICTED
+    except Escape as error:
+        reason = str(error)
+    allowed = rounding_tolerance(num_tokens * size, length) if unit is None else unit
+    common: dict[str, Any] = {
+        "name": name,
+        "instance": instance,
+        "covered": covered,
+        "not_covered": not_covered,
+        "length": length,
+        "target_law": target_law,
+    }
+    if found is not None and not reason:
+        allowed = allowed * found.coarsest * 2.0**53 if unit is None else allowed
+        failures = {answer: mass for answer, mass in found.mass.items() if isinstance(answer, Failed)}
+        if math.fsum(failures.values()) > allowed:
+            worst, mass = max(failures.items(), key=lambda item: item[1])
+            raise CandidateFailure(f"{worst.message} It does so with probability {mass:.6g} on {instance}.")
+        law = np.zeros(target_law.shape)
+        for rows, mass in found.mass.items():
+            if isinstance(rows, tuple):
+                places = tuple(itertools.chain.from_iterable((*row, *[slice(None)] * (length - len(row))) for row in rows))
+                law[places] += mass * _product([_completions(q, row, length) for q, row in zip(laws, rows, strict=True)])
+        audit = JointAudit(**common, law=law, tolerance=allowed, error=found.error, runs=found.cells, samples=None)
+        if audit.verdict != "undecided":
+            return audit
+        reason = f"the law is known to ± {found.error:.2g} only"
+    samples = _sampled(value, laws, target_law, length, name=name, rng=rng, errors=errors)
+    return JointAudit(**common, law=None, tolerance=allowed, error=0.0, runs=0, samples=samples, reason=reason)
+
+
+def _checked(rows: Any, size: int, num_tokens: int, length: int) -> tuple[Row, ...]:
+    found = tuple(tuple(int(token) for token in row) for row in rows)
+    if len(found) != size or any(not 0 < len(row) <= length or not all(0 <= x < num_tokens for x in row) for row in found):
+        raise CandidateFailure(
+            f"The callable must return 1 to {length} tokens in [0, {num_tokens}) for each of {size} rows; it returned {rows!r}."
+        )
+    return found
+
+
+def _completions(law: Next, row: Row, length: int) -> NDArray[np.float64]:
+    """Return the law of samples of the target after a row, up to `length` tokens in all."""
+    if len(row) == length:
+        return np.ones(())
+    mass = law(row)
+    return np.stack([mass[x] * _completions(law, (*row, x), length) for x in range(len(mass))])
+
+
+def _product(laws: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return functools.reduce(np.multiply.outer, laws)
+
+
+def _sampled(
+    value: Callable[[Any], Any],
+    laws: Sequence[Next],
+    target_law: NDArray[np.float64],
+    length: int,
+    *,
+    name: str,
+    rng: np.random.Generator,
+    errors: Errors,
+) -> SampledAudit:
+    """Write, complete and count until the evidence suffices or the plan is at its end."""
+    mass = target_law.reshape(-1)
+    planned = samples_needed(mass / mass.sum(), detect=errors.detect, false_alarm=errors.false_alarm / 2, missed=errors.missed)
+    if planned > MOST_SAMPLES:
+        raise TooLarge(
+            f"At most {MOST_SAMPLES:,} texts are written; detect={errors.detect:g} needs {planned:,}. Ask for a larger total "
+            "variation, or a shorter length."
+        )
+    seen: list[int] = []
+    until = _FIRST_LOOK
+    with preserved(seed=int(rng.integers(2**31))):
+        while True:
+            while len(seen) < min(until, planned):
+                rows = value(np.empty(0))
+                if isinstance(rows, Failed):
+                    raise CandidateFailure(rows.message)
+                text = itertools.chain.from_iterable(
+                    _completed(law, row, length, rng) for law, row in zip(laws, rows, strict=True)
+                )
+                seen.append(int(np.ravel_multi_index(tuple(text), target_law.shape)))
+            evidence = float(log_evidence(np.bincount(seen, minlength=len(mass)), mass))
+            if len(seen) >= planned or evidence >= math.log(2.0 / errors.false_alarm):
+                break
+            until *= 2
+    return outputs(np.asarray(seen), target=mass / mass.sum(), name=name, **dataclasses.asdict(errors))
+
+
+def _completed(law: Next, row: Row, length: int, rng: np.random.Generator) -> Row:
+    while len(row) < length:
+        row = (*row, int(rng.choice(len(law(row)), p=law(row) / law(row).sum())))
+    return row
+
+
+def named(candidate: Any, what: str) -> Mapping[str, Any]:
+    """Return a candidate's name, checked that it is a function."""
+    if not callable(candidate) or isinstance(candidate, type):
+        raise InvalidParameter(f"The candidate must be a function {what}; got {candidate!r}. Pass the function itself.")
+    return {"name": check_instance(getattr(candidate, "__name__", type(candidate).__name__), str, name="name")}
+
+
+def seeded_rng() -> np.random.Generator:
+    """Return a generator whose seed is drawn: followed while code is traced, new on every real execution."""
+    return np.random.default_rng(int(np.random.randint(2**31)))  # noqa: NPY002 (it is seeded and intercepted with the rest)
+
+
+def absorbed(law: Next, end: int | None) -> Next:
+    """Return a target that stays at the end of sequence once it is there."""
+    if end is None:
+        return law
+
+    def after(row: Row) -> NDArray[np.float64]:
+        if end not in row:
+            return law(row)
+        mass = np.zeros(len(law(())))
+        mass[end] = 1.0
+        return mass
+
+    return after

@@ -1,0 +1,137 @@
+"""The tree audit: kernels that take a drafted tree and return a path.
+
+Siblings are tried one after the other, each rejection changes what the next is verified against, and arrays say who is whose child:
+order, renormalisation and duplicates are where such kernels fail. Trees of a given shape are drafted as the kernel is told they
+are, and the path, followed by samples of the target, must have the target's law.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.audit.joint_audit import Errors, JointAudit, joint, named, seeded_rng
+from otm.errors import InvalidParameter
+from otm.sequence.models import LanguageModel, check_model, next_distribution
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DraftedTree:
+    """A drafted tree as engines' kernels have it; node 0 is the root, the last token of the text.
+
+    Attributes:
+        tokens: `(n,)`, that of the root −1.
+        parents: `(n,)`, that of the root −1; parents come before children, siblings in the order in which they were drawn.
+        first_child, next_sibling: `(n,)`, −1 where there is none (SGLang's retrive_next_token, retrive_next_sibling).
+        draft, target: `(n, V)`, the next-token laws after each node.
+        replacement: whether siblings were drawn with replacement; if not, each from what its elder siblings leave, renormalised.
+    """
+
+    tokens: NDArray[np.int64]
+    parents: NDArray[np.int64]
+    first_child: NDArray[np.int64]
+    next_sibling: NDArray[np.int64]
+    draft: NDArray[np.float64]
+    target: NDArray[np.float64]
+    replacement: bool
+
+    def children(self, node: int) -> list[int]:
+        """Return the children of a node in the order in which they were drawn."""
+        return [int(child) for child in np.flatnonzero(self.parents == node)]
+
+
+def tree(
+    candidate: Callable[[DraftedTree, np.random.Generator], Any],
+    *,
+    draft: LanguageModel,
+    target: LanguageModel,
+    parents: Sequence[int],
+    rng: np.random.Generator,
+    replacement: bool = True,
+    tolerance: float | None = None,
+    detect: float = 0.05,
+    false_alarm: float = 1e-9,
+    missed: float = 1e-3,
+) -> JointAudit:
+    """Audit a kernel on trees of one shape: the joint law of its path, followed by the target's, against the target's.
+
+    Args:
+        candidate: `verify(tree, rng)` → the accepted tokens and the one after them, 1 to depth + 1; see `DraftedTree`.
+        draft, target: toy models.
+        parents: the tree's shape, by node; −1 for the root, which is node 0: (−1, 0, 0, 1) is a root with two children, the first
+            of which has one.
+        rng: of samples, if there are any.
+        replacement: how siblings are drawn: with replacement, or without, which needs as many live tokens.
+        tolerance, detect, false_alarm, missed: as for `step`.
+
+    Returns:
+        JointAudit: exact on small trees where the kernel's draws can be followed, else sampled, with the reason.
+
+    Raises:
+        CandidateFailure: if the kernel raises or returns no path. InvalidParameter: if `parents` is no tree.
+        TooLarge: beyond four million paths.
+
+    Cost: two runs of the kernel for each drafted tree and each outcome of its draws.
+
+    >>> p = otm.sequence.ZerothOrder([0.5, 0.5])
+    >>> first = lambda tree, rng: [int(tree.tokens[1])]  # always takes the first child
+    >>> tree(first, draft=p, target=p, parents=(-1, 0, 0), rng=np.random.default_rng(0)).verdict
+    'lossless'
+    """
+    check_model(draft, name="draft")
+    check_model(target, name="target")
+    shape = [int(parent) for parent in parents]
+    if not shape or shape[0] != -1 or not all(0 <= parent < node for node, parent in enumerate(shape) if node):
+        raise InvalidParameter(f"parents must be −1 for node 0 and an earlier node for every other; got {parents!r}.")
+    depth = [0]
+    for parent in shape[1:]:
+        depth.append(depth[parent] + 1)
+    most = max(depth) + 1
+
+    def write() -> list[tuple[int, ...]]:
+        generator = seeded_rng()
+        drafted = _drafted(draft, target, shape, replacement, generator)
+        return [tuple(int(token) for token in np.asarray(candidate(drafted, generator)).reshape(-1) if token != -1)]
+
+    siblings = "with" if replacement else "without"
+    return joint(
+        write,
+        [lambda row: next_distribution(target, row, name="target")],
+        most,
+        **named(candidate, "verify(tree, rng)"),
+        instance=f"toy models on {target.num_tokens} tokens, tree {tuple(shape)}, siblings {siblings} replacement",
+        covered=(f"a tree of {len(shape) - 1} drafts",),
+        not_covered=("other shapes", "how the engine drafts its trees"),
+        rng=rng,
+        tolerance=tolerance,
+        errors=Errors(detect, false_alarm, missed),
+    )
+
+
+def _drafted(
+    draft: LanguageModel, target: LanguageModel, parents: Sequence[int], replacement: bool, rng: np.random.Generator
+) -> DraftedTree:
+    """Draw the tokens of a tree, node by node."""
+    size = len(parents)
+    paths: list[tuple[int, ...]] = [()]
+    tokens, first, following = (np.full(size, -1, dtype=np.int64) for _ in range(3))
+    youngest: dict[int, int] = {}
+    taken: dict[int, list[int]] = {}
+    for node, parent in enumerate(parents[1:], start=1):
+        law = next_distribution(draft, paths[parent], name="draft").copy()
+        if not replacement:
+            law[taken.get(parent, [])] = 0.0
+        tokens[node] = int(rng.choice(len(law), p=law / law.sum()))
+        taken.setdefault(parent, []).append(int(tokens[node]))
+        if parent in youngest:
+            following[youngest[parent]] = node
+        else:
+            first[parent] = node
+        youngest[parent] = node
+        paths.append((*paths[parent], int(tokens[node])))
+    laws = [np.stack([next_distribution(model, path, name="model") for path in paths]) for model in (draft, target)]
+    return DraftedTree(tokens, np.asarray(parents, dtype=np.int64), first, following, laws[0], laws[1], replacement)

@@ -1,0 +1,121 @@
+"""Steps that draft by themselves: exact distances, lossless features, and what falls back to samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otm import audit
+from otm.audit.broken import steps
+from otm.audit.candidate import CandidateFailure
+from otm.audit.instances import table_model
+from otm.audit.markdown import number
+from otm.errors import InvalidParameter
+
+P, Q = (0.5, 0.3, 0.2), (0.2, 0.35, 0.45)
+LATER_P, LATER_Q = ((0.5, 0.25, 0.25), (0.2, 0.6, 0.2), (0.4, 0.4, 0.2)), ((0.2, 0.3, 0.5), (0.5, 0.25, 0.25), (0.1, 0.1, 0.8))
+DRAFT = table_model(lambda context: LATER_P[context[-1]] if context else P, 3, 2)
+TARGET = table_model(lambda context: LATER_Q[context[-1]] if context else Q, 3, 2)
+
+
+def audited(candidate: Any, **options: Any) -> Any:
+    return audit.step(candidate, draft=DRAFT, target=TARGET, length=2, rng=np.random.default_rng(0), **options)
+
+
+def test_a_correct_step_is_lossless() -> None:
+    found = audited(steps.step)
+    assert (found.verdict, found.samples) == ("lossless", None)
+    assert found.total_variation < found.tolerance
+
+
+# Acceptance of x is min(1, q/p): .4, 1, 1, so that a draft 0 is rejected with .6; the residual is (0, 1/6, 5/6).
+EXACT = {
+    "shared_noise": None,
+    # keys[0] of the winner is below x with x²: accepted with .4² instead of .4, .12 of all goes to (0, 1/6, 5/6).
+    "key_as_uniform": 0.5 * (0.4 - 0.4**2),
+    # Draft 0 leads to q, drafts 1 and 2 are accepted: (.1, .475, .425).
+    "skip_after_a_look": 0.125,
+    # After an accepted draft x the bonus has the law q instead of LATER_Q[x]: Σ α_x TV.
+    "bonus_from_the_wrong_row": 0.2 * 0.05 + 0.3 * 0.3 + 0.2 * 0.35,
+    # After a replaced draft 0 the next token has LATER_Q[0]: .3 (1/6 TV(1, 0) + 5/6 TV(2, 0)).
+    "stale_row": 0.3 * (1 / 6 * 0.3 + 5 / 6 * 0.3),
+    "reseeded_coin": None,
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_every_broken_step_is_found_exactly(name: str) -> None:
+    found = audited(getattr(steps, name))
+    assert (found.verdict, found.samples, found.error) == ("not lossless", None, 0.0)
+    assert found.total_variation > 0.01
+    if EXACT[name] is not None:
+        assert found.total_variation == pytest.approx(EXACT[name], abs=1e-13)
+    assert f"**{number(found.total_variation)}**" in str(found)
+
+
+def test_shared_noise_by_hand() -> None:
+    """One token: π = accepted + .3 of what the residual's race does with noise that lost to token 0.
+
+    Token 1 wins if (.3T + F₁)/(1/6) < (.2T + F₂)/(5/6), that is 6F₁ + 1.56T < 1.2F₂: with T ~ Exp(1) at rate Λ = 1 the race of
+    1.2F₂ against 1.56T and then 6F₁ is won by both with 1.2/(1.2 + 1.56) · 1.2/(1.2 + 6).
+    """
+    p, q = table_model(lambda context: P, 3, 0), table_model(lambda context: Q, 3, 0)
+    found = audit.step(steps.shared_noise, draft=p, target=q, length=1, rng=np.random.default_rng(0))
+    one = 1.2 / 2.76 * 1.2 / 7.2
+    assert found.law == pytest.approx([0.2, 0.3 + 0.3 * one, 0.2 + 0.3 * (1 - one)], abs=1e-13)
+
+
+def adaptive(draft: Any, target: Any, rng: Any) -> list[int]:
+    """Stop drafting where the draft model is unsure: a look at laws, not at drafts, is no fault; torch draws."""
+    import torch
+
+    tokens: list[int] = []
+    while len(tokens) < 1 and max(draft.next(tokens)) > 0.45:
+        p, q = (torch.as_tensor(model.next(tokens)) for model in (draft, target))
+        x = int(torch.multinomial(p, 1))
+        if not torch.rand((), dtype=torch.float64) * p[x] < q[x]:
+            return [*tokens, int(torch.multinomial((q - p).clamp(min=0), 1))]
+        tokens.append(x)
+    return [*tokens, int(torch.multinomial(torch.as_tensor(target.next(tokens)), 1))]
+
+
+def test_adaptive_lengths_in_torch_are_lossless() -> None:
+    assert audited(adaptive).verdict == "lossless"
+
+
+@pytest.mark.parametrize(("over", "verdict"), [(False, "lossless"), (True, "not lossless")])
+def test_nothing_follows_the_end_of_sequence(over: bool, verdict: str) -> None:
+    def plain(draft: Any, target: Any, rng: Any) -> list[int]:
+        x = int(rng.choice(3, p=target.next([])))
+        if x == 2 and not over:
+            return [x]
+        return [x, int(rng.choice(3, p=TARGET.next([x])))]
+
+    assert audited(plain, end=2).verdict == verdict
+
+
+@pytest.mark.parametrize(("wrong", "verdict"), [(False, "no difference found"), (True, "not lossless")])
+def test_what_has_no_branches_is_sampled_and_says_why(wrong: bool, verdict: str) -> None:
+    def floating(draft: Any, target: Any, rng: Any) -> list[int]:
+        u = float(rng.random())
+        return [int(np.searchsorted(np.cumsum((draft if wrong else target).next([])), u, side="right"))]
+
+    found = audited(floating, detect=0.2)
+    assert found.verdict == verdict
+    assert "plain float" in found.reason
+    assert str(found).splitlines()[2] == f"Not exact, since {found.reason}."
+
+
+def test_a_fixed_seed_is_no_randomness() -> None:
+    found = audited(lambda draft, target, rng: [int(np.random.default_rng(3).choice(3, p=target.next([])))], detect=0.2)
+    assert found.verdict == "not lossless"
+    assert "fixed seed" in found.reason
+
+
+def test_errors_have_types() -> None:
+    with pytest.raises(CandidateFailure, match="1 to 2 tokens"):
+        audited(lambda draft, target, rng: [0, 0, 0])
+    with pytest.raises(InvalidParameter, match="must be a function"):
+        audited(7)
