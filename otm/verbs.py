@@ -177,8 +177,8 @@ def acceptance_curve(verifier: Verifier, problem: Problem, *, k: Iterable[int], 
     Raises:
         As `acceptance`.
 
-    Cost: for a `CurvedVerifier` that of its `curve` (K-SEQ at γ*: one sort for all k, or none with numba; recursive rejection of
-    i.i.d. drafts: one recursion to max(k)); others: one call per k.
+    Cost: for a `CurvedVerifier` that of its `curve` (K-SEQ at γ*: one search for all k; recursive rejection of i.i.d.
+    drafts: one recursion to max(k)); others: one call per k.
 
     >>> acceptance_curve(KSeq(), Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(1)), k=[1, 2]).round(6).tolist()
     [0.75, 0.847597]

@@ -166,7 +166,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 def _manifest_size(manifest: Mapping[str, Any]) -> int | None:
     size = manifest.get("num_tokens")
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < 2**31):
-        raise AnalysisError(f"num_tokens must be a whole number from 1 to 2³¹; {MANIFEST} says {size!r:.40}. Correct or drop it.")
+        raise AnalysisError(
+            f"num_tokens must be a whole number from 1 to 2³¹; {MANIFEST} says {size!r:.40}. Correct or drop it."
+        )
     return size
 
 

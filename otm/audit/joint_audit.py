@@ -155,6 +155,11 @@ class Errors:
     false_alarm: float
     missed: float
 
+    def __post_init__(self) -> None:
+        check_real(self.detect, name="detect", low=1e-6, high=1.0)
+        check_real(self.false_alarm, name="false_alarm", low=1e-100, high=0.5)
+        check_real(self.missed, name="missed", low=1e-100, high=0.5)
+
 
 def joint(
     write: Callable[[], Sequence[Row]],

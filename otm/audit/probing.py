@@ -1,9 +1,9 @@
 """Integrating a black box over its uniforms: breakpoints by bisection, and what that leaves unproved.
 
-Compiled kernels and tensor code see plain floats only, and a black box can always hide a cell from finitely many questions. Axis
-by axis a grid separates the breakpoints that are at least 1/64 apart for some of the probes on the other axes, and bisection finds
-each to the last bit: a tree of cells, which predicts the answer everywhere. So a law that is found right is right under an
-assumption that is stated: no cell is narrower than 1/64.
+Compiled kernels, and code that turns its numbers into floats, see plain floats only, and a black box can always hide a cell from
+finitely many questions. Axis by axis a grid separates the breakpoints that are at least 1/64 apart for some of the probes on the
+other axes, and bisection finds each to the last bit: a tree of cells, which predicts the answer everywhere. So a law that is found
+right is right under an assumption that is stated: no cell is narrower than 1/64.
 
 A law that is found wrong needs no assumption. The predictions are compared with the function at random points of drafts and
 uniforms together, and with m of N missed the probability of all that is predicted wrongly is below the Clopper–Pearson bound at

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from otm.audit.joint_audit import Errors, JointAudit, joint, named, seeded_rng
 from otm.errors import InvalidParameter
+from otm.pmf import check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
 
 
@@ -84,7 +85,8 @@ def tree(
     """
     check_model(draft, name="draft")
     check_model(target, name="target")
-    shape = [int(parent) for parent in parents]
+    check_instance(replacement, bool, name="replacement")
+    shape = plain_integers(parents, "parents").reshape(-1).tolist()
     if not shape or shape[0] != -1 or not all(0 <= parent < node for node, parent in enumerate(shape) if node):
         raise InvalidParameter(f"parents must be −1 for node 0 and an earlier node for every other; got {parents!r}.")
     depth = [0]
@@ -97,6 +99,7 @@ def tree(
         drafted = _drafted(draft, target, shape, replacement, generator)
         return [tuple(int(token) for token in np.asarray(candidate(drafted, generator)).reshape(-1) if token != -1)]
 
+    errors = Errors(detect, false_alarm, missed)
     siblings = "with" if replacement else "without"
     return joint(
         write,
@@ -108,7 +111,7 @@ def tree(
         not_covered=("other shapes", "how the engine drafts its trees"),
         rng=rng,
         tolerance=tolerance,
-        errors=Errors(detect, false_alarm, missed),
+        errors=errors,
     )
 
 

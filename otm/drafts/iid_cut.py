@@ -27,14 +27,11 @@ LARGEST_MULTIPLIED_POWER = 64
 """Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2 units in the last place lost."""
 
 
-_ALMOST_ONE = 1.0 - 2.0**-53
-
-
 def iid_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     """Return α*_k = 1 + min_j [Q(T_j) − P(T_j)^k] over prefixes T_j, for each k, shape `(len(ks), ...)` in float64.
 
-    Cost: with numba, on long rows of the host, three passes; else one sort, two running sums and one pass per k. Accuracy: that of
-    the running sums, for every k.
+    Cost: on long rows three passes (`otm.overlap.rows`), else one sort, two running sums and one pass per k. Accuracy: that of the
+    running sums, for every k.
     """
     if tracks_gradient(draft, target):
         # α*_k = 1 + min_λ [H(λ) − λ + (k − 1)(λ/k)^{k/(k−1)}], so that at the minimum dα* = dH at fixed λ.

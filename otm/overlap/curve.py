@@ -17,8 +17,8 @@ do is a functional of H:
     what is partly known       the same of the highest and of the lowest curve that it permits                       `otm.partial`
 
 A value H(t) is one pass over the tokens and needs no order (`overlap_at`). Roots and minima along the curve need the tokens in the
-order of q/p: `OverlapCurve` sorts once and answers all of them. Where numba is installed, long rows of the host are asked without a
-sort (`otm.overlap.bins`): exact masses of bins, and an order of the few tokens that matter.
+order of q/p: `OverlapCurve` sorts once and answers all of them. Long rows are asked without a sort
+(`otm.overlap.rows`): exact masses of bins, and an order of the few tokens that matter.
 
 **The order.** Tokens are ordered by q/p here, and by the compiled loops of `otm.table` as here: always in *descending* order, so
 that running sums start where k drafts look: at the tokens outside the decisive set T. A token with p = 0 < q has ratio ∞ and comes

@@ -14,7 +14,11 @@ from otm.overlap import arrays
 from otm.overlap.curve import OverlapCurve
 
 SHORTEST_BINNED = 1024
-"""Rows from this length on are asked without a sort: below, clearing the bins costs as much."""
+"""Rows from this length on are asked without a sort where that is compiled, or on a device: below, clearing the bins costs as
+much."""
+
+_SHORTEST_ON_HOST = 1 << 16
+"""The same on the host without numba: an operation on arrays clears, fills and scans bins as slowly as NumPy sorts this many."""
 
 
 def on_rows(
@@ -38,9 +42,10 @@ def on_rows(
     """
     xp, width, shape = namespace(draft, target), int(draft.shape[-1]), tuple(draft.shape[:-1])
     known = isinstance(draft, np.ndarray) or array_api_compat.is_torch_array(draft)
-    if width < SHORTEST_BINNED or not known:
+    fast = compiled("otm.overlap.bins") if known and width >= SHORTEST_BINNED and is_on_host(draft) else None
+    if not known or width < (SHORTEST_BINNED if fast or not is_on_host(draft) else _SHORTEST_ON_HOST):
         return by_rows(lambda p, q: by_sort(OverlapCurve.of(p, q)), draft, target)
-    bins = (compiled("otm.overlap.bins") if is_on_host(draft) else None) or arrays
+    bins = fast or arrays
 
     def chunk(p: Array, q: Array) -> Array:
         answers, left = by_bins(bins, *(_contiguous(a, width) for a in (p, q)))

@@ -23,9 +23,7 @@ from otm.trees.planning import (
     plan_lengths,
     split_budget,
 )
-from otm.trees.positions import (
-    PositionAcceptance,
-)
+from otm.trees.positions import PositionAcceptance
 from otm.trees.program import tree_program
 from otm.trees.records import (
     AcceptanceRecord,

@@ -5,9 +5,8 @@ Engines print one number for each draft position. They nearly all mean *survival
     s_i = Pr(at least i drafts are accepted),      E[tokens] = 1 + s_1 + … + s_L,
 
 not the acceptance of draft i given that the drafts before it were accepted, s_i/s_{i−1}: multiplying survivals once more counts
-every rejection twice. EAGLE's lists `alpha` and `alpha_num` (accepted and tried at each position) are conditional. What each
-engine
-writes, and how it is read: `otm.trees.records`.
+every rejection twice. EAGLE's lists `alpha` and `alpha_num` (accepted and tried at each position) are conditional. What
+each engine writes, and how it is read: `otm.trees.records`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
 from otm.overlap import OverlapCurve, Piece, arrays
-from otm.overlap.gradient import along_curve
+from otm.overlap.gradient import along_curve, height_and_slope
 from otm.overlap.rows import on_rows
 from otm.pmf import check_real
 from otm.problem import Problem, refuse_gradients, require_law
@@ -36,6 +36,7 @@ from otm.verifiers.rules import AcceptInTurn
 
 _NEWTON_STEPS = 16
 _BISECTIONS = 60
+_BESIDE = 2.0**-40  # relative: between a ratio and the next, and more than its rounding
 _SETTLED = 2.0**-52
 _SECTIONS, _ROUNDS = 256, 8  # 2⁵² log k for every k up to 2⁵³
 
@@ -149,7 +150,7 @@ def _at_root(
     problem: Problem,
     ks: Sequence[int],
     answer: Callable[[Array, Sequence[int]], Array],
-    slopes: Callable[[Array, Sequence[int]], Array],
+    slopes: Callable[[Array, Array, Array, Array], Array],
 ) -> Array:
     """Return an answer at γ*_k for each k, `(len(ks), ...)`; `slopes` are its derivatives by H at fixed γ*, for gradients."""
     draft, target = problem.draft, problem.target
@@ -157,7 +158,15 @@ def _at_root(
     values = answer(pieces, ks)
     if not tracks_gradient(draft, target):
         return values
-    return along_curve(values, draft, target, levels=_root(pieces, ks)[0], weights=slopes(pieces, ks))
+    xp, (gamma, beta) = namespace(pieces), _root(pieces, ks)
+    k, slope, offset = _exponents(ks, pieces[0, 0, ...]), pieces[3, ...], pieces[4, ...]
+    # Where (1 − β)^k is lost in rounding the root is found at the largest ratio, with nothing beyond. It lies below, on the last
+    # piece of the curve.
+    lost, below = (slope == 0) & (offset > 0) & (gamma > 1.0), gamma * (1.0 - _BESIDE)
+    beyond = [height_and_slope(untracked(draft), untracked(target), below[i, ...])[1] for i in range(len(ks))]
+    slope, level = xp.where(lost, xp.stack(beyond, axis=0), slope), xp.where(lost, below, gamma)
+    steepness, s = _steepness(beta, gamma, slope, offset, k)
+    return along_curve(values, draft, target, levels=level, weights=slopes(beta, gamma, s, steepness))
 
 
 def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:
@@ -287,34 +296,30 @@ def _acceptance_at_root(pieces: Array, ks: Sequence[int]) -> Array:
         return _accept(_root(pieces, ks)[1], _exponents(ks, pieces[0, 0, ...]))
 
 
-def _slopes_of_acceptance(pieces: Array, ks: Sequence[int]) -> Array:
+def _slopes_of_acceptance(beta: Array, gamma: Array, s: Array, steepness: Array) -> Array:
     """Return how the acceptance moves with H(γ*) at fixed γ*, `(len(ks), ...)`: (s β/γ)/(A + s B/γ²), see `_slopes_of_root`.
 
     Where p = q, at its largest value, 0; with disjoint supports 1.
     """
-    beta, gamma, s, steepness = _around_root(pieces, ks)
     with quiet():
         slopes = s * beta / gamma / steepness
-    return namespace(pieces).where(steepness > 0, slopes, 1.0 - clip(beta, 0.0, 1.0))
+    return namespace(beta).where(steepness > 0, slopes, 1.0 - clip(beta, 0.0, 1.0))
 
 
-def _slopes_of_root(pieces: Array, ks: Sequence[int]) -> Array:
+def _slopes_of_root(beta: Array, gamma: Array, s: Array, steepness: Array) -> Array:
     """Return how γ* moves with H(γ*) at fixed γ*, `(len(ks), ...)`: −(1 − s/γ)/(A + s B/γ²), s = k (1 − β)^{k−1}.
 
     By the implicit function theorem on H(γ) = p_acc(H(γ)/γ), where H = A γ + B; 0 where p = q or supports are disjoint.
     """
-    _, gamma, s, steepness = _around_root(pieces, ks)
     with quiet():
         slopes = (s / gamma - 1.0) / steepness
-    return namespace(pieces).where(steepness > 0, slopes, 0.0 * gamma)
+    return namespace(beta).where(steepness > 0, slopes, 0.0 * gamma)
 
 
-def _around_root(pieces: Array, ks: Sequence[int]) -> tuple[Array, Array, Array, Array]:
-    """Return β, γ*, s = p_acc′(β), and the derivative A + s B/γ² of γβ − p_acc by γ, `(len(ks), ...)` each."""
-    gamma, beta = _root(pieces, ks)
-    k = _exponents(ks, pieces[0, 0, ...])
+def _steepness(beta: Array, gamma: Array, slope: Array, offset: Array, k: Array) -> tuple[Array, Array]:
+    """Return the derivative A + s B/γ² of γβ − p_acc by γ, and s = p_acc′(β), `(len(ks), ...)` each."""
     s = k * clip(1.0 - beta, 0.0, 1.0) ** (k - 1.0)
-    return beta, gamma, s, pieces[3, ...] + s * pieces[4, ...] / gamma**2
+    return slope + s * offset / gamma**2, s
 
 
 def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:

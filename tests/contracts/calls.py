@@ -13,6 +13,7 @@ import numpy as np
 
 import otm
 from otm import audit, bounds, divergences, examples, lossy, overlap, partial, sequence, table, transport, trees, verifiers
+from otm.audit.broken import trees as broken_trees
 
 P, Q = [0.5, 0.25, 0.25], [0.25, 0.5, 0.25]
 PROBLEM = otm.Problem(draft=P, target=Q, law=otm.IID(2))
@@ -20,10 +21,10 @@ SINGLE = PROBLEM.with_law(otm.IID(1))
 TOP = partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
 PAIR = partial.PartialPair(draft=TOP, target=TOP, num_tokens=8)
 SHAPE = trees.TreeShape([0, 0, 1])
-MODEL = sequence.TableModel({(): [0.5, 0.5], (0,): [0.25, 0.75], (1,): [0.75, 0.25]})
 MARKOV = sequence.MarkovModel(np.array([[0.5, 0.5], [0.25, 0.75]]))
 CHAIN = sequence.SpeculativeSampling(1)
-MODELS = {"draft": MARKOV, "target": MARKOV, "context": (0,)}
+MARKOV_PAIR = {"draft": MARKOV, "target": MARKOV}
+MODELS = MARKOV_PAIR | {"context": (0,)}
 
 
 def rng() -> np.random.Generator:
@@ -99,6 +100,8 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     asked = {"candidate": first_matches, "draft": MARKOV, "target": MARKOV}
     yield audit.sequence, asked | {"num_drafts": 1, "context": (0,), "tolerance": 1e-9}
     yield audit.sequence_battery, {"candidate": first_matches, "num_drafts": (1,), "tolerance": 1e-9}
+    tree = {"candidate": broken_trees.recursive, "parents": (-1,), "rng": rng(), "replacement": True, "tolerance": 1e-9}
+    yield audit.tree, MARKOV_PAIR | tree | {"detect": 0.5, "false_alarm": 0.1, "missed": 0.1}
     yield audit.shrink, {"candidate": otm.Maximal(), "law": otm.IID(1), "tolerance": 1e-9, "budget": 2}
     yield audit.shrink_sequence, {"candidate": first_matches, "num_drafts": (1,), "tolerance": 1e-9, "budget": 1}
 

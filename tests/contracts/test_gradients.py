@@ -421,3 +421,19 @@ class TestRefusals:
         else:
             parts = [answer.draft, answer.target] if isinstance(answer, otm.Problem) else [answer]
             assert all(isinstance(part, torch.Tensor) and part.requires_grad for part in parts)
+
+
+@pytest.mark.parametrize("k", [64, 1000, 100_000])
+def test_where_every_draft_is_accepted_to_rounding(k: int) -> None:
+    """(1 − β)^k is lost, γ* is the largest ratio q/p, here of token 1, and nothing is left to gain."""
+    rows = {"draft": [9 / 14, 5 / 14], "target": [4 / 11, 7 / 11]}
+    p, q = (torch.tensor(row, dtype=torch.float64, requires_grad=True) for row in rows.values())
+    problem = otm.Problem(draft=p, target=q, law=otm.IID(k))
+    gamma = otm.verifiers.gamma_star(problem)
+    assert float(gamma.detach()) == pytest.approx(98 / 55, abs=1e-8)
+    found = torch.autograd.grad(gamma, (p, q), retain_graph=True)
+    expected = torch.autograd.grad((q / q.sum())[1] / (p / p.sum())[1], (p, q))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    for slope in torch.autograd.grad(otm.acceptance(otm.KSeq(), problem), (p, q)):
+        assert slope.abs().max() < 1e-9

@@ -90,3 +90,19 @@ def test_the_gate_leaves_what_has_passed_it(kind: Callable[[Any], Any], width: i
     assert np.array_equal(np.asarray(once), np.asarray(otm.pmf.as_pmf(once, name="draft")))
     for row, alone in zip(once, rows, strict=True):  # whatever the rows beside it
         assert np.array_equal(np.asarray(row), np.asarray(otm.pmf.as_pmf(kind(alone), name="draft")))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+@pytest.mark.parametrize("narrow", ["draft", "target", "both"])
+def test_mixed_precision_is_as_good_as_double(kind: Callable[[Any], Any], narrow: str) -> None:
+    """A float32 row beside a float64 one is divided by its sum in float64, or pieces that tile the one would miss the other."""
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        rows = {side: rng.dirichlet(np.full(40, 0.5)) for side in ("draft", "target")}
+        for side in rows:
+            if narrow in (side, "both"):
+                rows[side] = rows[side].astype(np.float32)
+        problem = otm.Problem(**{side: kind(row) for side, row in rows.items()}, law=otm.IID(3))
+        best = otm.optimal_acceptance(problem)
+        assert otm.acceptance(otm.Optimal(), problem) == pytest.approx(best, abs=rounding(40, 3))
+        otm.prepare(otm.Optimal(bins=64), problem)

@@ -21,7 +21,7 @@ BLOCK = 256
 
 def gate(width: int) -> float:
     """Return ν: how many units a pairwise sum of so many masses is off, at most."""
-    return min(width + 1.0, 30.0)
+    return min(width + 1.0, 64.0)
 
 
 def _scan(row: Row, truth: Decimal) -> float:

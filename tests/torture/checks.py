@@ -8,7 +8,6 @@ def _new(random):
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -28,7 +27,7 @@ class Checks:
     def __init__(self, name: str, *, times: int = 10) -> None:
         self._entered: list[tuple[str, Check]] = []
         self._times = times
-        family(name)(functools.partial(self._trials))
+        family(name)(self._trials)
 
     def add(
         self, name: str, said: str, source: str, witness: str, *, direction: Direction = "exact"

@@ -1,7 +1,7 @@
 """A record's text, taken apart once for all forms, and what a form is.
 
-Text is read as if somebody hostile had written it: size, nesting, numbers that JSON does not know and duplicate keys are
-refused before a form sees them. Nothing is executed or unpickled.
+Text is read as if somebody hostile had written it: size, nesting and duplicate keys are refused before a form sees them, and
+numbers that JSON does not know (engines write NaN where nothing was drafted) count as missing. Nothing is executed or unpickled.
 """
 
 from __future__ import annotations

@@ -140,14 +140,14 @@ def request_mean_interval(record: AcceptanceRecord, *, confidence: float = 0.95)
     >>> parts = tuple(Tally.of_histogram(counts, name="") for counts in ([2, 2, 6], [5, 5], [1, 3]))
     >>> low, high = request_mean_interval(AcceptanceRecord(form="", unit="request", parts=parts, convention=""))
     >>> round(low, 3), round(high, 3)
-    (0.729, 3.037)
+    (1.0, 3.037)
     """
     level = check_confidence(confidence)
     if check_instance(record, AcceptanceRecord, name="record").unit != REQUEST or len(record.parts) < 2:
         raise InvalidParameter("An interval over requests needs two of them; the record tells none apart. Record per request.")
     means = np.array([part.mean for part in record.parts])
     half = scipy.special.stdtrit(means.size - 1, 0.5 + 0.5 * level) * means.std(ddof=1) / np.sqrt(means.size)
-    return float(means.mean() - half), float(means.mean() + half)
+    return max(float(means.mean() - half), 1.0), float(means.mean() + half)  # a step yields a token at least
 
 
 def kaplan_meier(record: AcceptanceRecord) -> PositionAcceptance:

@@ -93,7 +93,7 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
     binned = _arrays.share(masses, list(work.chunks()), 1 if views is None else _arrays.num_threads(index))
     built: list[TokenScores] = []
     for row in (row for chunk in binned for row in to_numpy(chunk)):
-        built.append(_scores_of_row(row[:bins], row[bins:-1], float(row[-1]), problem.law.k, row=len(built)))
+        built.append(_scores_of_row(row[:bins], row[bins:-1], float(row[-1]), problem, row=len(built)))
     return BatchedOptimalRule(
         problem=problem,
         scores=tuple(row.scores for row in built),
@@ -106,9 +106,9 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
     )
 
 
-def _scores_of_row(draft: NDArray[Any], target: NDArray[Any], undrafted: float, k: int, *, row: int) -> TokenScores:
+def _scores_of_row(draft: NDArray[Any], target: NDArray[Any], undrafted: float, problem: Problem, *, row: int) -> TokenScores:
     try:
-        return scores_of_tokens(draft, target, k, undrafted=undrafted)
+        return scores_of_tokens(draft, target, problem.law.k, undrafted=undrafted, num_tokens=problem.num_tokens)
     except SolverFailure as error:
         raise SolverFailure(f"Row {row} of the batch, leading axes flattened: {error}") from error
 

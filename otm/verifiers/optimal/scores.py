@@ -562,13 +562,16 @@ class TokenScores:
         return np.where(self.draft > 0, self.scores.mean(self.level), 0.0)
 
 
-def scores_of_tokens(draft: Vector, target: Vector, k: int, *, undrafted: float = 0.0) -> TokenScores:
+def scores_of_tokens(
+    draft: Vector, target: Vector, k: int, *, undrafted: float = 0.0, num_tokens: int | None = None
+) -> TokenScores:
     """Build the optimal scores for drafts from p and target q.
 
     Args:
         draft, target: masses `(V,)`; each sums to 1, the target together with `undrafted`.
         k: number of drafts.
         undrafted: target mass on tokens that are left out of both arrays because p = 0 there.
+        num_tokens: how many masses were summed for these two arrays, if they are those of bins.
 
     Raises:
         SolverFailure: if the pieces fail a self-check.
@@ -576,9 +579,10 @@ def scores_of_tokens(draft: Vector, target: Vector, k: int, *, undrafted: float 
     Cost: with numba, on long rows, two or three passes and the order of the tokens around the cut, c and d; else one sort of the
     tokens with p > 0 and some twenty passes over them.
     """
+    summed = len(draft) if num_tokens is None else num_tokens
     if k == 1:
         gain = 1.0 - float(np.minimum(draft, target).sum())
-        return TokenScores(_from_pieces(np.ones(1), np.ones(1), k, len(draft)), 1.0, 1.0, gain, draft, target)
+        return TokenScores(_from_pieces(np.ones(1), np.ones(1), k, summed), 1.0, 1.0, gain, draft, target)
     p, q = draft, target
     if draft.min() == 0:
         live = np.flatnonzero(draft)
@@ -592,5 +596,5 @@ def scores_of_tokens(draft: Vector, target: Vector, k: int, *, undrafted: float 
         if not len(hiding):
             break
         steps = steps.resolve(hiding)
-    scores = build_scores(nodes, at, k, len(draft))
+    scores = build_scores(nodes, at, k, summed)
     return TokenScores(scores, chosen.low, chosen.high, chosen.gain, draft, target)

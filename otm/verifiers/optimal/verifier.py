@@ -78,7 +78,8 @@ class Optimal(Verifier):
         else:
             # A bin is a token of the collapsed problem; its own tokens share its level, so s = p·a holds for each of them.
             binned = bin_tokens(p, q, self.bins, k)
-            built, cells = scores_of_tokens(binned.draft, binned.target, k, undrafted=binned.undrafted), binned.index
+            cells = binned.index
+            built = scores_of_tokens(binned.draft, binned.target, k, undrafted=binned.undrafted, num_tokens=len(p))
         return OptimalRule(problem=problem, built=built, cells=cells)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:

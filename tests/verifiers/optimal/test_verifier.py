@@ -316,3 +316,11 @@ def test_a_law_outside_the_core_is_refused() -> None:
     # Two atoms of mass ½ with levels 0.2 and 1.8: s = (0.1, 0.9), but both drafts are token 0 with probability ¼.
     with pytest.raises(SolverFailure, match="moment"):
         build_scores(nodes_of(np.array([0.5, 0.5]), np.array([1.8, 0.2])), np.arange(2), 2, 2)
+
+
+@pytest.mark.parametrize("bins", [1, 64, 4096])
+def test_bins_of_many_equal_tokens(bins: int) -> None:
+    """A bin's mass is a sum over its tokens: rounding is counted by tokens, not by bins."""
+    uniform = np.full(50_257, 1 / 50_257)
+    problem = otm.Problem(draft=uniform, target=uniform, law=otm.IID(2))
+    assert otm.prepare(otm.Optimal(bins=bins), problem).lower == pytest.approx(1.0, abs=1e-10)
