@@ -161,5 +161,5 @@ def _hard(seconds: float) -> Iterator[dict[str, Any]]:
 
 def _sorted(function: Callable[[], object]) -> object:
     """Ask with the bins left out."""
-    with mock.patch("otm.overlap.curve.compiled", lambda _: None), mock.patch.object(Steps, "of", Steps.sorted):
+    with mock.patch("otm.overlap.rows.compiled", lambda _: None), mock.patch.object(Steps, "of", Steps.sorted):
         return function()
