@@ -246,7 +246,10 @@ def unit_rows(array: Array) -> Array:
     if array.dtype == xp.float64:
         return array
     wide = xp.astype(array, xp.float64)
-    wide *= 1.0 / total(wide)[..., None]
+    scale = 1.0 / total(wide)[..., None]
+    if tracks_gradient(array):
+        return wide * scale  # the product's gradient needs both as they were
+    wide *= scale
     return wide
 
 

@@ -16,7 +16,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, is_on_host, namespace, quiet, to_numpy, total, tracks_gradient, untracked
+from otm._arrays import Array, is_on_host, namespace, quiet, to_numpy, total, tracks_gradient, unit_rows, untracked
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 
 Kind = TypeVar("Kind")
@@ -323,7 +323,7 @@ def align_pair(draft: Array, target: Array) -> tuple[Array, Array]:
             "tokens. Pad the shorter one with zeros if the extra rows are unused embeddings."
         )
     if draft.dtype != target.dtype:
-        draft, target = _widened(draft), _widened(target)
+        draft, target = unit_rows(draft), unit_rows(target)
     if draft.shape == target.shape:
         return draft, target
     try:
@@ -334,15 +334,6 @@ def align_pair(draft: Array, target: Array) -> tuple[Array, Array]:
             "Reshape one of them."
         ) from error
     return left, right
-
-
-def _widened(array: Array) -> Array:
-    """Return distributions in float64; from float32, where they miss a unit sum by up to 1e-7, divided by their sum."""
-    xp = namespace(array)
-    if array.dtype == xp.float64:
-        return array
-    wide = xp.astype(array, xp.float64)
-    return wide / total(wide)[..., None]
 
 
 def shared_namespace(draft: Array, target: Array) -> Any:

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import safe_open
 from safetensors.torch import load_file, save
 from tqdm import tqdm
 
@@ -30,6 +29,7 @@ from ..errors import AnalysisError
 from ..files import make_folder, write_atomically, write_json
 from ..models.distilled import DISTILLED, VOCABULARY, WEIGHTS
 from .texts import Corpus
+from .training import read_checkpoint, restore_training, training_state, write_checkpoint
 
 WINDOWS_PER_SHARD = 32
 _HEAD_ROWS = 1024  # positions scored at a time, so that a block of logits stays in the cache
@@ -217,7 +217,10 @@ def train_draft(
     model = DraftModule(target, recipe, vocabulary)
     parameters = model.trained()
     optimiser = torch.optim.AdamW(parameters.values(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
-    first = _resume(work / "checkpoint.safetensors", parameters, optimiser)
+    identity = _identity(target, shards, recipe)
+    tensors, first = read_checkpoint(work, identity=identity)
+    if first:
+        restore_training(model, optimiser, tensors, first)
     saved, recent = time.monotonic(), []
     progress = tqdm(range(first, recipe.steps), initial=first, total=recipe.steps, desc="draft", unit="step", mininterval=10)
     for step in progress:
@@ -240,10 +243,20 @@ def train_draft(
             recent.append(torch.minimum(log_draft.exp(), log_target.exp()).sum(dim=-1).mean().item())
         progress.set_postfix_str(f"acceptance {np.mean(recent[-100:]):.4f}", refresh=False)
         if step + 1 == recipe.steps or time.monotonic() - saved > save_every:
-            _checkpoint(work / "checkpoint.safetensors", parameters, optimiser, step + 1)
+            write_checkpoint(work, training_state(model, optimiser), step=step + 1, identity=identity)
             saved = time.monotonic()
         after_step(step)
     return model.eval(), vocabulary
+
+
+def _identity(target: Any, shards: list[Path], recipe: Distillation) -> str:
+    """What must agree between a checkpoint and the run that resumes from it."""
+    about = {
+        "recipe": dataclasses.asdict(recipe),
+        "target": str(target.config._name_or_path),
+        "shards": [p.name for p in shards],
+    }
+    return json.dumps(about, sort_keys=True)
 
 
 def _vocabulary(target: Any, shards: list[Path], recipe: Distillation, work: Path) -> torch.Tensor:
@@ -265,30 +278,6 @@ def _same_recipe(work: Path, target: Any, corpus: Corpus, recipe: Distillation) 
             f"A run resumes only in a folder of the same recipe, text and target; {path} differs. Choose another work folder."
         )
     write_atomically(path, identity.encode())
-
-
-def _checkpoint(path: Path, parameters: dict[str, torch.nn.Parameter], optimiser: torch.optim.AdamW, step: int) -> None:
-    tensors: dict[str, torch.Tensor] = {}
-    for name, value in parameters.items():
-        state = optimiser.state[value]
-        tensors |= {f"weight/{name}": value.detach(), f"first/{name}": state["exp_avg"], f"second/{name}": state["exp_avg_sq"]}
-    write_atomically(path, save({key: value.contiguous() for key, value in tensors.items()}, {"step": str(step)}))
-
-
-def _resume(path: Path, parameters: dict[str, torch.nn.Parameter], optimiser: torch.optim.AdamW) -> int:
-    if not path.exists():
-        return 0
-    with safe_open(path, framework="pt") as file:
-        step = int(file.metadata()["step"])
-    tensors = load_file(path)
-    for name, value in parameters.items():
-        value.data.copy_(tensors[f"weight/{name}"])
-        optimiser.state[value] = {
-            "step": torch.tensor(float(step)),
-            "exp_avg": tensors[f"first/{name}"],
-            "exp_avg_sq": tensors[f"second/{name}"],
-        }
-    return step
 
 
 def write_draft(model: DraftModule, vocabulary: torch.Tensor, folder: Path) -> None:

@@ -225,10 +225,14 @@ def _digest(tensors: Mapping[str, torch.Tensor], step: str, identity: str) -> st
     return content_digest(json.dumps([step, identity]).encode(), arrays, [arrays])
 
 
-def training_state(model: LlamaForCausalLM, optimiser: torch.optim.AdamW, prefix: str = "") -> dict[str, torch.Tensor]:
-    """Return the weights and both moments by name, on the host."""
+def _trained(model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def training_state(model: torch.nn.Module, optimiser: torch.optim.AdamW, prefix: str = "") -> dict[str, torch.Tensor]:
+    """Return the trained weights and both their moments by name, on the host."""
     tensors = {}
-    for name, parameter in model.named_parameters():
+    for name, parameter in _trained(model):
         state = optimiser.state[parameter]
         tensors[f"{prefix}weight/{name}"] = parameter.detach()
         tensors[f"{prefix}first/{name}"] = state["exp_avg"]
@@ -237,10 +241,10 @@ def training_state(model: LlamaForCausalLM, optimiser: torch.optim.AdamW, prefix
 
 
 def restore_training(
-    model: LlamaForCausalLM, optimiser: torch.optim.AdamW, tensors: dict[str, torch.Tensor], step: int, prefix: str = ""
+    model: torch.nn.Module, optimiser: torch.optim.AdamW, tensors: dict[str, torch.Tensor], step: int, prefix: str = ""
 ) -> None:
     """Put back what `training_state` returned after so many steps."""
-    for name, parameter in model.named_parameters():
+    for name, parameter in _trained(model):
         parameter.data.copy_(tensors[f"{prefix}weight/{name}"])
         optimiser.state[parameter] = {
             "step": torch.tensor(float(step)),

@@ -25,7 +25,7 @@ from otm.audit.draws.interception import preserved
 from otm.audit.evidence import log_evidence, samples_needed
 from otm.audit.integration import BRANCHING, CONTRADICTED, rounding_tolerance
 from otm.audit.markdown import number, table
-from otm.audit.sampled_audit import SampledAudit, outputs
+from otm.audit.sampled_audit import SampledAudit, check_errors, outputs
 from otm.audit.tracing import explore, surprising
 from otm.audit.verdicts import Audit, Verdict
 from otm.divergences import divergence_term
@@ -157,8 +157,7 @@ class Errors:
 
     def __post_init__(self) -> None:
         check_real(self.detect, name="detect", low=1e-6, high=1.0)
-        check_real(self.false_alarm, name="false_alarm", low=1e-100, high=0.5)
-        check_real(self.missed, name="missed", low=1e-100, high=0.5)
+        check_errors(self.false_alarm, self.missed)
 
 
 def joint(

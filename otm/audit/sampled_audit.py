@@ -208,7 +208,7 @@ def sampled(
     """
     single = check_problem(problem).single(purpose="A sampled audit")
     check_rng(rng)
-    errors = _check_errors(false_alarm, missed)
+    errors = check_errors(false_alarm, missed)
     smallest = check_real(detect, name="detect", low=_LEAST_DETECT, high=1.0)
     draw, name = _draws(candidate, single, rng)
     cell = pool(single.draft if single.draft.ndim == 1 else single.draft.mean(axis=0), single.target, MOST_CELLS)
@@ -286,7 +286,7 @@ def outputs(
             f"outputs must be integer tokens (n,) in [0, {len(mass)}), n ≥ 1; got {tokens.dtype} of shape {tokens.shape}. "
             "Pass the sampled tokens of one context."
         )
-    errors = _check_errors(false_alarm, missed)
+    errors = check_errors(false_alarm, missed)
     smallest = check_real(detect, name="detect", low=_LEAST_DETECT, high=1.0)
     beside = mass if draft is None else np.asarray(as_pmf(draft, name="draft"), dtype=np.float64)
     if mass.ndim != 1 or beside.shape != mass.shape:
@@ -374,7 +374,8 @@ def _conclude(
     )
 
 
-def _check_errors(false_alarm: float, missed: float) -> tuple[float, float]:
+def check_errors(false_alarm: float, missed: float) -> tuple[float, float]:
+    """Return both error rates of samples, each in [1e-100, 1/2], or raise `InvalidParameter`."""
     return (
         check_real(false_alarm, name="false_alarm", low=_LEAST_ERROR, high=0.5),
         check_real(missed, name="missed", low=_LEAST_ERROR, high=0.5),
