@@ -10,11 +10,12 @@ import typer
 from ..errors import AnalysisError
 from ..files import is_folder, shortened
 from ..layout import SHIPPED_PAIR
+from .options import written
 
 
 def capture(
     pair: Annotated[Path, typer.Option(help="Folder with draft/ and target/.")] = SHIPPED_PAIR,
-    out: Annotated[Path, typer.Option(help="Where figure4.json and figure5.json are written.")] = Path("figures/data"),
+    out: Annotated[Path, written("Where figure4.json and figure5.json are written.")] = Path("figures/data"),
 ) -> None:
     """Capture the distributions behind Figures 4 and 5 from a pair, on the CPU."""
     from ..models.pair import load_pair

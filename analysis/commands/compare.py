@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers
+from .options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers, written
 
 
 def compare(
@@ -20,7 +20,7 @@ def compare(
     device: Device = "auto",
     samples: Annotated[int, typer.Option(min=0, help="Monte Carlo draws per row; 0 for none.")] = 2_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the Monte Carlo draws.")] = 0,
-    plot: Annotated[Path, typer.Option(help="Where to write the plot (.png, .pdf or .svg).")] = Path("comparison.png"),
+    plot: Annotated[Path, written("Where to write the plot (.png, .pdf or .svg).")] = Path("comparison.png"),
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Compare every scheme on both models' next-token distributions after a prompt."""

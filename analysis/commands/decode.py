@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from .options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers
+from .options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers, written
 
 
 def decode(
     prompts: Annotated[Path, typer.Option(help="Text with one prompt per line, JSON lines or Parquet.")],
-    out: Annotated[Path, typer.Option(help="Results file (JSON lines); a killed run goes on from it.")],
+    out: Annotated[Path, written("Results file (JSON lines); a killed run goes on from it.")],
     decoder: Annotated[
         list[str], typer.Option(help="An algorithm, for example 'DraftSelection(4, 8)' or 'Gsd(chain(5))'; repeat for several.")
     ],

@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from ..layout import SHIPPED_PAIR
+from .options import written
 
 
 def experiment(
     name: Annotated[str, typer.Argument(help="table2, ersd or mentored.")],
-    work: Annotated[Path, typer.Option(help="Folder for the results files; a killed run goes on from them.")],
-    out: Annotated[Path, typer.Option(help="Folder for the figure's data.")] = Path("figures/data"),
+    work: Annotated[Path, written("Folder for the results files; a killed run goes on from them.")],
+    out: Annotated[Path, written("Folder for the figure's data.")] = Path("figures/data"),
     num_prompts: Annotated[int, typer.Option(min=1, help="Prompts cut from the held-out text.")] = 40,
     drafts: Annotated[Path, typer.Option(help="Folder with further draft models for table2.")] = SHIPPED_PAIR,
 ) -> None:

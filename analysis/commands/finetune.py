@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from ..layout import SHIPPED_PAIR
+from .options import written
 
 
 def finetune(
-    work: Annotated[Path, typer.Option(help="Folder for checkpoints and finished runs; a killed run goes on from there.")],
-    out: Annotated[Path, typer.Option(help="Folder for the figure's data.")] = Path("figures/data"),
+    work: Annotated[Path, written("Folder for checkpoints and finished runs; a killed run goes on from there.")],
+    out: Annotated[Path, written("Folder for the figure's data.")] = Path("figures/data"),
     draft: Annotated[Path, typer.Option(help="Folder of the draft model that every run starts from.")] = SHIPPED_PAIR
     / "draft_small",
     text: Annotated[list[Path] | None, typer.Option(help="UTF-8 text to train on. Default: as `train`.")] = None,

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from ..run.resources import MOST_THREADS
-from .options import Device, DraftName, TargetName, TrustRemoteCode, integers
+from .options import Device, DraftName, TargetName, TrustRemoteCode, integers, written
 
 
 def latency(
-    out: Annotated[Path, typer.Option(help="The JSON file to write.")] = Path("latency.json"),
+    out: Annotated[Path, written("The JSON file to write.")] = Path("latency.json"),
     draft: DraftName = None,
     target: TargetName = None,
     lengths: Annotated[str, typer.Option(help="New tokens per sequence, comma-separated, 4 among them.")] = "1,2,3,4,5,6,7,8",

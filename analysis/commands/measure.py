@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import AnalysisError
-from .options import Device, DraftName, TargetName, TrustRemoteCode, integers
+from .options import Device, DraftName, TargetName, TrustRemoteCode, integers, written
 
 if TYPE_CHECKING:
     from ..models.prompts import PromptSource
@@ -19,7 +19,7 @@ _OF_TRACES = {"out", "from_trace", "k", "shard_size", "shards", "workers", "thre
 
 def measure(
     context: typer.Context,
-    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run there goes on.")],
+    out: Annotated[Path, written("Folder of the run; an unfinished run there goes on.")],
     draft: DraftName = None,
     target: TargetName = None,
     prompts: Annotated[Path | None, typer.Option(help="Text (one prompt per line), .jsonl or .parquet.")] = None,

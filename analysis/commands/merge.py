@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from .options import written
+
 
 def merge(
     runs: Annotated[list[Path], typer.Argument(help="Parts of one run, measured with the same settings and software.")],
-    out: Annotated[Path, typer.Option(help="Folder that will hold all their shards.")],
+    out: Annotated[Path, written("Folder that will hold all their shards.")],
     allow: Annotated[list[str] | None, typer.Option(help="Place where parts may differ, such as provenance.processor.")] = None,
 ) -> None:
     """Merge the shards of one run that several machines have measured."""

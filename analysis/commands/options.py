@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +21,20 @@ TopP = Annotated[float | None, typer.Option(help="Nucleus mass of both models.")
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 # Named alone: the form with --no- would widen the help's first column until it cuts the other names.
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python files that come with a model.")]
+
+
+def written(help: str) -> Any:
+    """Return the option that names a file or folder to write: not "", which `pathlib` reads as the current folder.
+
+    A shell makes "" of a variable that is not set, and what is written would lie where nobody named it.
+    """
+    return typer.Option(parser=_place, metavar="PATH", help=help)
+
+
+def _place(text: str | Path) -> Path:
+    if not str(text):
+        raise AnalysisError("What is written must have a name; got ''. Write . for the current folder.")
+    return Path(text)
 
 
 def integers(text: str, *, name: str = "k", minimum: int = 1) -> list[int]:

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from .options import written
+
 
 def report(
     run: Annotated[Path, typer.Argument(help="Folder that `measure` wrote; an unfinished run is reported as far as it is.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for report.html and report.md. Default: the run's.")] = None,
+    out: Annotated[Path | None, written("Folder for report.html and report.md. Default: the run's.")] = None,
     decode: Annotated[
         Path | None, typer.Option(help="Results file of `decode`: predicted against measured block efficiency.")
     ] = None,

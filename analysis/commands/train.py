@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from ..run.resources import MOST_THREADS
+from .options import written
 
 
 def train(
-    out: Annotated[Path, typer.Option(help="Where the pair is written, in Hugging Face format.")],
-    work: Annotated[Path, typer.Option(help="Where checkpoints are kept; a killed run resumes from here.")],
+    out: Annotated[Path, written("Where the pair is written, in Hugging Face format.")],
+    work: Annotated[Path, written("Where checkpoints are kept; a killed run resumes from here.")],
     text: Annotated[
         list[Path] | None, typer.Option(help="UTF-8 text to train on. Default: installed packages' docstrings.")
     ] = None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import importlib
 import math
 import pkgutil
@@ -22,6 +23,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeVar
 
 import numpy as np
+
+from tests.torture.isolation import ROOT
 
 Thing = TypeVar("Thing")
 Counts = Literal["inputs", "files", "kills", "commands"]
@@ -87,6 +90,18 @@ def families() -> dict[str, Family]:
 def fresh_seed() -> int:
     """Return a seed from the operating system."""
     return secrets.randbits(48)
+
+
+def revision_seed() -> int:
+    """Return the seed that belongs to the sources as they stand: new with every change, the same wherever they are tested.
+
+    A trial that fails in one clone fails in all of them, and what has passed in one passes in the next.
+    """
+    digest = hashlib.sha256()
+    for folder in ("otm", "analysis", "figures", "tests"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return int.from_bytes(digest.digest()[:6], "big")
 
 
 class Course:

@@ -130,7 +130,7 @@ def _row_ratio(promise: Promise, row: Row, answer: Any, truth: Any) -> float:
         lower, upper = (exactly(end) for end in answer)
         if lower.is_nan() or upper.is_nan():
             return math.inf
-        return _divided(row, promise.bound, max(_above(lower, truth), _above(truth, upper)), truth)
+        return _divided(row, promise.bound, max(_above(row, lower, truth), _above(row, truth, upper)), truth)
     answers, truths = _flat(answer), truth if isinstance(truth, Sequence) else [truth]
     if len(answers) != len(truths):
         return math.inf
@@ -139,22 +139,23 @@ def _row_ratio(promise: Promise, row: Row, answer: Any, truth: Any) -> float:
         if one.is_nan():
             return math.inf
         if promise.direction == "lower":
-            error = _above(one, true)
+            error = _above(row, one, true)
         elif promise.direction == "upper":
-            error = _above(true, one)
+            error = _above(row, true, one)
         else:
-            error = max(_above(one, true), _above(true, one))
+            error = max(_above(row, one, true), _above(row, true, one))
         worst = max(worst, _divided(row, promise.bound, error, true))
     return worst
 
 
-_ORACLES = Decimal("1e-45")
-"""What an oracle's own last digits are given."""
+_LAST_DIGITS = 15
+"""Of an oracle's digits, those left to its own rounding: k up to 1e9 times sums of 128,256 terms lose fourteen."""
 
 
-def _above(left: Decimal, right: Decimal) -> Decimal:
-    """Return (left − right)₊, 0 between equal infinities."""
-    if left <= right or left - right <= abs(right) * _ORACLES:
+def _above(row: Row, left: Decimal, right: Decimal) -> Decimal:
+    """Return (left − right)₊, 0 between equal infinities and within the rounding of an oracle that adds numbers up to 1."""
+    rounding = Decimal(10) ** (_LAST_DIGITS - row.digits)
+    if left <= right or left - right <= max(abs(right), Decimal(1)) * rounding:
         return Decimal(0)
     return left - right
 

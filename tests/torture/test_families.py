@@ -1,4 +1,4 @@
-"""Every family for its share of a minute, with a fresh seed."""
+"""Every family for its share of a minute, with a seed of its own for every revision of the sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _kind(name: str) -> str:
 @pytest.mark.parametrize("name", list(frame.families()))
 def test_nothing_fails(name: str) -> None:
     share = SECONDS[_kind(name)] / sum(_kind(other) == _kind(name) for other in frame.families())
-    seed = frame.fresh_seed()
+    seed = frame.revision_seed()
     failures = [
         frame.told(name, seed, index, trial) for index, trial in frame.spend(name, seconds=share, seed=seed) if trial.failed
     ]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.torture import frame, results
 from tests.torture.frame import Course, Family, Trial
@@ -138,3 +139,14 @@ def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
     assert len(set(indices)) == len(indices) > before
     heads = [json.loads(path.read_text().splitlines()[0]) for path in tmp_path.glob("trials-*")]
     assert {head["seed"] for head in heads} == {1}
+
+
+def test_a_revision_has_one_seed_and_another_revision_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("otm", "analysis", "figures", "tests"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "otm" / "a.py").write_text("x = 1\n")
+    monkeypatch.setattr(frame, "ROOT", tmp_path)
+    first = frame.revision_seed()
+    assert frame.revision_seed() == first
+    (tmp_path / "otm" / "a.py").write_text("x = 2\n")
+    assert frame.revision_seed() != first

@@ -282,14 +282,14 @@ def test_controls_change_what_is_drawn(page: Any) -> None:
     assert len(page.execute_script(names)) == len(first_names) - 1
 
 
-def test_names_from_the_run_are_shown_and_never_run(opened: Any, folder: Path) -> None:
-    assert "owned" not in opened.execute_script("return document.title").replace("document.title='owned'", "")
-    assert opened.execute_script("return document.querySelectorAll('img, iframe, object, script').length") == 3
-    legends = opened.execute_script(
+def test_names_from_the_run_are_shown_and_never_run(page: Any) -> None:
+    assert "owned" not in page.execute_script("return document.title").replace("document.title='owned'", "")
+    assert page.execute_script("return document.querySelectorAll('img, iframe, object, script').length") == 3
+    legends = page.execute_script(
         "return Array.from(document.querySelectorAll('#chart-acceptance .legendtext')).map((node) => node.textContent)"
     )
-    assert legends and all("<i>&lt;</i></script>" in legend for legend in legends)
-    assert HOSTILE.split("\u2028")[0] in text(opened, "best-scheme")
+    assert legends and all("<i>&lt;</i></scrip" in legend for legend in legends)  # a long name is cut there
+    assert HOSTILE.split("\u2028")[0] in text(page, "best-scheme")
 
 
 def test_the_policy_stops_what_escaping_might_miss(browser: Any, opened: Any, folder: Path, tmp_path: Path) -> None:
