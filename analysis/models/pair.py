@@ -163,8 +163,8 @@ def choose_device(name: str) -> str:
         kind = torch.device(name).type
     except RuntimeError as error:
         raise AnalysisError(f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}. Choose one.") from error
-    if kind == "meta":
-        raise AnalysisError("device must hold numbers; 'meta' holds none. Choose 'auto', 'cpu' or 'cuda'.")
+    if kind not in ("cpu", "cuda"):  # what is computed here needs float64, and numbers
+        raise AnalysisError(f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}. Choose one.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise AnalysisError(f"device {name!r} needs a CUDA GPU; torch {torch.__version__} sees none here. Use --device cpu.")
     return name

@@ -145,9 +145,10 @@ def test_a_tokenizer_that_breaks_on_its_first_text_is_told_in_a_message(tmp_path
         load_pair(target=str(tmp_path / "target"), device="cpu")
 
 
-def test_a_device_holds_numbers() -> None:
-    with pytest.raises(AnalysisError, match="'meta' holds none"):
-        choose_device("meta")
+@pytest.mark.parametrize("name", ["meta", "mps", "xpu"])
+def test_a_device_holds_numbers_in_float64(name: str) -> None:
+    with pytest.raises(AnalysisError, match=f"'auto', 'cpu' or 'cuda'; got '{name}'"):
+        choose_device(name)
 
 
 def test_a_silent_hub_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
