@@ -7,34 +7,27 @@ import os
 import sys
 from collections.abc import Sequence
 
-import typer
-
-from .commands.capture import capture
-from .commands.compare import compare
-from .commands.decode import decode
-from .commands.experiment import experiment
-from .commands.fetch import fetch
-from .commands.finetune import finetune
-from .commands.latency import latency
-from .commands.measure import measure
-from .commands.merge import merge
-from .commands.report import report
-from .commands.train import train
-from .errors import AnalysisError
-
-app = typer.Typer(
-    help="Measure coupling schemes for speculative decoding on real language-model logits.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for command in (compare, measure, merge, report, decode, experiment, latency, train, finetune, fetch, capture):
-    app.command()(command)
+_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, or `otm` with arguments; expected errors become one line and exit status 2."""
+    """Run the command line, or `otm` with arguments; expected errors become one line and exit status 2.
+
+    What takes time to import is imported here, so that an interrupt in the meantime ends the command without a traceback.
+    """
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    import typer
+
     from otm import OtmError
+
+    from .commands.app import app
+    from .errors import AnalysisError
 
     try:
         app(args=arguments, prog_name=None if arguments is None else "otm")

@@ -26,6 +26,7 @@ Here are problems, laws, verifiers and the verbs. Everything else stands where o
 ``otm.bounds``        bounds on acceptances, direction in the name
 ``otm.divergences``   distances between a draft and a target
 ``otm.lossy``         frontiers of acceptance against distance, and what lossy schemes do
+``otm.losses``        what acceptance is lost to: vocabulary, filters, ranking, temperature, scheme, rounding
 ``otm.partial``       certified intervals from top-m probabilities
 ``otm.transport``     couplings by linear programming, exact certificates
 ``otm.sequence``      decoders, models, exact laws of a decoding step
@@ -46,6 +47,7 @@ from otm import (
     drafts,
     errors,
     examples,
+    losses,
     lossy,
     overlap,
     partial,
@@ -142,6 +144,7 @@ __all__ = [
     "examples",
     "from_logits",
     "kernel",
+    "losses",
     "lossy",
     "normalise",
     "optimal_acceptance",

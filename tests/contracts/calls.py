@@ -12,7 +12,21 @@ from typing import Any
 import numpy as np
 
 import otm
-from otm import audit, bounds, divergences, examples, lossy, overlap, partial, sequence, table, transport, trees, verifiers
+from otm import (
+    audit,
+    bounds,
+    divergences,
+    examples,
+    losses,
+    lossy,
+    overlap,
+    partial,
+    sequence,
+    table,
+    transport,
+    trees,
+    verifiers,
+)
 from otm.audit.broken import trees as broken_trees
 
 P, Q = [0.5, 0.25, 0.25], [0.25, 0.5, 0.25]
@@ -52,7 +66,16 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         otm.estimate,
         {"verifier": otm.KSeq(), "problem": PROBLEM, "samples": 9, "rng": rng(), "confidence": 0.9, "by": "rule"},
     )
-    yield otm.from_logits, {"logits": [0.0, 1.0, 2.0], "temperature": 1.0, "top_k": 2, "top_p": 0.5}
+    yield (
+        otm.from_logits,
+        {"logits": [0.0, 1.0, 2.0], "temperature": 1.0, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "order": "vllm"},
+    )
+    yield otm.Processing, {"temperature": 1.0, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "order": "vllm"}
+    yield losses.acceptance_losses, {"draft_logits": [0.0, 1.0], "target_logits": [1.0, 0.0], "k": 2, "verifier": otm.KSeq()}
+    yield losses.best_temperature, {"draft_logits": [0.0, 1.0], "target": [0.5, 0.5], "k": 2, "draft": otm.Processing()}
+    yield losses.best_ranked_acceptance, {"draft": P, "target": Q}
+    yield losses.draft_rounding, {"draft": P, "target": Q, "dtype": "bfloat16"}
+    yield losses.top_mass, {"target": Q, "k": 2}
     yield otm.kernel, {"verifier": otm.KSeq(), "problem": PROBLEM, "drafts": [0, 1]}
     yield otm.normalise, {"values": P}
     for closed in (

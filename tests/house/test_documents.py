@@ -43,7 +43,7 @@ def _command_lines(document: Path) -> list[list[str]]:
 
 def _analysis_commands() -> dict[str, Any]:
     """Return the commands of `python -m analysis` by name."""
-    from analysis.__main__ import app
+    from analysis.commands.app import app
 
     group: Any = typer.main.get_command(app)
     return dict(group.commands)

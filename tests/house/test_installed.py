@@ -56,7 +56,7 @@ def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(in
 
 
 def test_every_command_is_declared() -> None:
-    from analysis.__main__ import app
+    from analysis.commands.app import app
 
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]["otm.commands"]
     assert set(declared) == {str(command.callback.__name__) for command in app.registered_commands if command.callback}

@@ -29,6 +29,7 @@ import analysis.__main__ as analysis_commands
 import figures.__main__ as figure_commands
 import otm
 import otm.__main__ as otm_commands
+from analysis.commands.app import app
 from tests.torture import readers
 from tests.torture.isolation import ROOT, scratch
 
@@ -230,7 +231,7 @@ class Option:
 def options() -> dict[str, tuple[Option, ...]]:
     """Return the options of every command, from the parsers themselves."""
     found: dict[str, tuple[Option, ...]] = {}
-    group: Any = typer.main.get_command(analysis_commands.app)
+    group: Any = typer.main.get_command(app)
     for name, command in group.commands.items():
         entries = []
         for parameter in command.params:

@@ -1,6 +1,7 @@
 """The command line end to end on the shipped pair, and every way it can be asked for something impossible."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -168,3 +169,11 @@ def test_help_on_a_full_disk_is_a_message() -> None:
     assert ended.returncode == 2
     assert ended.stderr.decode().startswith("error: The output cannot be written")
     assert "Traceback" not in ended.stderr.decode()
+
+
+def test_an_interrupt_while_modules_are_loaded_is_no_traceback(tmp_path: Path) -> None:
+    """The first import of the command's own raises what the signal raises."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(SHIPPED_PAIR.parents[1])])}
+    ended = subprocess.run([sys.executable, "-m", "analysis", "--help"], env=environment, capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")

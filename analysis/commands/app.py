@@ -1,0 +1,26 @@
+"""Every command of `python -m analysis` as one application."""
+
+from __future__ import annotations
+
+import typer
+
+from .capture import capture
+from .compare import compare
+from .decode import decode
+from .experiment import experiment
+from .fetch import fetch
+from .finetune import finetune
+from .latency import latency
+from .measure import measure
+from .merge import merge
+from .report import report
+from .train import train
+
+app = typer.Typer(
+    help="Measure coupling schemes for speculative decoding on real language-model logits.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (compare, measure, merge, report, decode, experiment, latency, train, finetune, fetch, capture):
+    app.command()(command)

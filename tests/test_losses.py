@@ -1,0 +1,161 @@
+"""What acceptance is lost to: each part against a program or by hand, and that the parts make a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+import otm
+from otm import losses
+
+# HiGHS accepts points that break a constraint by this much.
+PROGRAM = 1e-7
+
+
+def program(p: np.ndarray, q: np.ndarray) -> float:
+    """The best acceptance over drafts g with p's ranking, all of g and of what is accepted as variables."""
+    n = len(p)
+    rows = [np.r_[-np.eye(n)[i], np.eye(n)[i]] for i in range(n)]  # accepted(i) ≤ g(i)
+    rows += [np.r_[np.eye(n)[j] - np.eye(n)[i], np.zeros(n)] for i in range(n) for j in range(n) if p[i] > p[j]]
+    bounds = [(0.0, 1.0 if mass > 0 else 0.0) for mass in p] + [(0.0, mass) for mass in q]
+    objective, whole = np.r_[np.zeros(n), -np.ones(n)], [np.r_[np.ones(n), np.zeros(n)]]
+    return -float(linprog(objective, A_ub=np.array(rows), b_ub=np.zeros(len(rows)), A_eq=whole, b_eq=[1.0], bounds=bounds).fun)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_best_of_a_ranking_is_a_linear_program(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 9))
+    q, p = rng.dirichlet(np.full(n, rng.choice([0.2, 1.0, 5.0]))), rng.dirichlet(np.ones(n))
+    if seed % 3 == 0:
+        p = np.maximum(np.round(p, 1), 0.0)  # equals and zeros
+        p = p / p.sum() if p.sum() else np.full(n, 1 / n)
+    assert losses.best_ranked_acceptance(draft=p, target=q) == pytest.approx(program(p, q), abs=PROGRAM)
+
+
+def test_a_draft_that_ranks_as_the_target_can_be_perfect() -> None:
+    q = np.random.default_rng(0).dirichlet(np.ones(2_000))
+    p = q**3 / (q**3).sum()
+    assert losses.best_ranked_acceptance(draft=p, target=q) == pytest.approx(1.0, abs=1e-12)
+    assert losses.best_ranked_acceptance(draft=q[::-1].copy(), target=q) < 0.9
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4), st.booleans())
+def test_the_parts_make_one_and_none_is_negative(seed: int, k: int, blind: bool) -> None:
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(2, 3, 12)) * 2
+    if blind:
+        logits[0, ..., :3] = -np.inf
+    draft = otm.Processing(top_k=int(rng.integers(1, 13)), temperature=float(rng.choice([0.0, 0.5, 1.0, 3.0])))
+    target = otm.Processing(top_p=0.8, temperature=0.7, order="vllm")
+    found = losses.acceptance_losses(*logits, k=k, draft=draft, target=target, verifier=otm.KSeq())
+    parts = found.mean()
+    assert sum(parts.values()) == pytest.approx(1.0, abs=1e-12)
+    # Differences of sums that agree to rounding; in the temperature, of a maximum that holds the value it is compared with.
+    assert min(np.min(getattr(found, name)) for name in parts) > -1e-12
+    assert found.drafts == k
+    assert (found.ranking is None) == (k > 1)
+    problem = otm.Problem(draft=draft(logits[0]), target=target(logits[1]), law=otm.IID(k))
+    np.testing.assert_allclose(found.acceptance, otm.acceptance(otm.KSeq(), problem), atol=1e-12)
+    np.testing.assert_allclose(found.verifier, otm.optimal_acceptance(problem) - found.acceptance, atol=1e-12)
+
+
+def test_each_part_has_its_cause() -> None:
+    q = np.array([0.4, 0.3, 0.2, 0.1])
+
+    def lost(masses: np.ndarray, **sides: Any) -> dict[str, float]:
+        parts = losses.acceptance_losses(np.log(masses), np.log(q), **sides).mean()
+        return {name: round(value, 9) for name, value in parts.items() if value > 1e-9}
+
+    with np.errstate(divide="ignore"):
+        assert lost(q) == {"acceptance": 1.0}
+        assert lost(np.array([0.4, 0.3, 0.2, 0.0]) / 0.9) == {"acceptance": 0.9, "vocabulary": 0.1}
+        assert lost(q, draft=otm.Processing(top_k=2)) == {"acceptance": 0.7, "truncation": 0.3}
+        assert lost(q, draft=otm.Processing(temperature=0.0)) == {"acceptance": 0.4, "truncation": 0.6}
+        cold = otm.from_logits(np.log(q), temperature=0.5)
+        assert lost(q, draft=otm.Processing(temperature=0.5)) == {
+            "acceptance": round(float(np.minimum(cold, q).sum()), 9),
+            "temperature": round(1 - float(np.minimum(cold, q).sum()), 9),
+        }
+        # The target keeps .4 + .3; a draft that keeps all loses what it puts elsewhere: .3 of it.
+        assert lost(q, target=otm.Processing(top_k=2)) == {"acceptance": 0.7, "excluded": 0.3}
+    # The best g with g(1) ≥ g(0) gives both .35: .05 of .4 is lost to the ranking. Temperature 1 is not the best for the rest.
+    swapped = lost(np.array([0.3, 0.4, 0.2, 0.1]))
+    assert swapped["ranking"] == 0.05
+    assert swapped["acceptance"] == 0.9
+    assert round(sum(swapped.values()), 6) == 1.0
+
+
+def test_a_uniform_draft_on_two_tokens_loses_to_its_vocabulary_alone_for_every_k() -> None:
+    logits = np.array([0.0, 0.0, -np.inf])
+    for k in (1, 2, 5):
+        parts = losses.acceptance_losses(logits, np.log([0.25, 0.25, 0.5]), k=k).mean()
+        assert parts["vocabulary"] == 0.5
+        assert parts["acceptance"] == pytest.approx(0.5, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_the_best_temperature_is_better_than_its_neighbours(k: int) -> None:
+    rng = np.random.default_rng(k)
+    logits, target = rng.normal(size=(5, 40)) * 2, otm.from_logits(rng.normal(size=(5, 40)))
+    best, value = losses.best_temperature(logits, target, k=k, draft=otm.Processing(top_k=20))
+
+    def at(temperature: float) -> float:
+        p = otm.from_logits(logits, temperature=temperature, top_k=20)
+        return float(np.mean(otm.optimal_acceptance(otm.Problem(draft=p, target=target, law=otm.IID(k)))))
+
+    assert at(best) == value
+    assert all(value >= at(other) - 1e-9 for other in np.geomspace(0.05, 20, 300))
+
+
+def test_the_temperature_of_the_target_is_found() -> None:
+    logits = np.random.default_rng(3).normal(size=(4, 30)) * 3
+    best, value = losses.best_temperature(logits, otm.from_logits(logits, temperature=1.7))
+    assert value == pytest.approx(1.0, abs=1e-5)
+    assert best == pytest.approx(1.7, abs=1e-3)
+
+
+def test_top_mass_is_the_acceptance_of_top_k_drafts() -> None:
+    q = np.random.default_rng(0).dirichlet(np.ones(9), size=5)
+    for k in (1, 3, 9, 12):
+        np.testing.assert_allclose(losses.top_mass(q, k=k), np.sort(q)[:, ::-1][:, :k].sum(-1), atol=1e-15)
+    greedy = otm.optimal_acceptance(otm.Problem(draft=q, target=q, law=otm.TopK(3)))
+    np.testing.assert_allclose(losses.top_mass(q, k=3), greedy, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_rounding_is_torchs_and_the_output_law_is_within_what_the_draft_moved(dtype: Any) -> None:
+    rng = np.random.default_rng(1)
+    p, q = rng.dirichlet(np.full(500, 0.1), size=20), rng.dirichlet(np.full(500, 0.1), size=20)
+    found = losses.draft_rounding(draft=p, target=q, dtype=dtype)
+    due = torch.tensor(p).float().to(getattr(torch, dtype)).double()
+    due = due / due.sum(-1, keepdim=True)
+    np.testing.assert_allclose(found.draft_tv, 0.5 * np.abs(due.numpy() - p).sum(-1), atol=1e-15)
+    assert (found.output_tv > 0).all()
+    assert (found.output_tv <= found.draft_tv + 1e-15).all()
+    assert (np.abs(found.gain) <= found.draft_tv + 1e-15).all()
+    unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[dtype]
+    subnormal = 500 * 2.0**-25 if dtype == "float16" else 0.0
+    assert (found.draft_tv <= unit / 2 / (1 - unit) + subnormal).all()
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(otm.errors.ShapeMismatch, match="one shape"):
+        losses.acceptance_losses([0.0, 1.0], [0.0, 1.0, 2.0])
+    with pytest.raises(otm.errors.ShapeMismatch, match="single rows"):
+        losses.best_ranked_acceptance(draft=[[0.5, 0.5]], target=[[0.5, 0.5]])
+    with pytest.raises(otm.errors.InvalidParameter, match="'bfloat16' or 'float16'"):
+        losses.draft_rounding(draft=[1.0], target=[1.0], dtype="float8")  # type: ignore[arg-type]
+
+
+def test_a_draft_that_rounds_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes 2^25 tokens of equal mass in float16, so the rounding is replaced."""
+    monkeypatch.setattr(losses, "_rounded", lambda masses, dtype: np.zeros_like(masses))
+    with pytest.raises(otm.errors.InvalidParameter, match="Take bfloat16"):
+        losses.draft_rounding(draft=[1.0], target=[1.0], dtype="float16")
