@@ -12,8 +12,8 @@ D₁ − a (C₁ − C₀)). Bins whose bound is below the best edge are passed 
 *K-SEQ's γ\** lies in the bin at whose edges H(γ) − p_acc(γ) changes sign.
 
 A row in which more than a quarter of the tokens would have to be ordered (all ratios alike to five bits but not equal, or many
-minima) is left to the caller, who sorts it; that costs it one pass more. The bins' sums are shorter than running sums over V
-tokens, so the values are at least as accurate.
+minima) is left to the caller, who sorts it; that costs it one pass more. Every sum keeps what its additions round off, so that the
+values are more accurate than those of running sums, and do not depend on V.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ class Bins:
     @classmethod
     def of(cls, p: Floats, q: Floats) -> Bins:
         """Fill the bins of a row `(V,)`: one pass."""
-        place, sums = np.empty(len(p), dtype=np.int32), np.empty((4, _BINS, 2))
+        place, sums = np.empty(len(p), dtype=np.int32), np.empty((4, _BINS, 4))
         number, edges = np.empty(_BINS, dtype=np.int64), np.empty((_BINS + 1, 2))
         number = number[: _fill(p, q, place, sums, number, edges)]
-        return cls(place, number, sums[0, number])
+        return cls(place, number, np.ascontiguousarray(sums[0, number, :2]))
 
     def steps(self, p: Floats, q: Floats, chosen: Integers) -> tuple[Floats, Integers] | None:
         """Return the row with the chosen bins, numbers of `number`, replaced by their tokens in order.
@@ -156,7 +156,9 @@ def _integer_power(base: float, exponent: int) -> float:
 def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: Integers, edges: Floats) -> int:
     """Fill each token's bin, the bins' masses (p, q) in `sums[0]`, the bins with mass in descending order, and running sums.
 
-    Four sums for each bin: consecutive tokens of one bin would wait for each other's store.
+    Four sums for each bin: consecutive tokens of one bin would wait for each other's store. Beside each sum stands what its
+    additions have rounded off (p, q, rest of p, rest of q), which makes it as accurate as the sum of a few numbers, however many
+    tokens are alike.
     """
     sums[:] = 0.0
     quotient = np.empty(_BLOCK)
@@ -167,24 +169,29 @@ def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: In
             quotient[i] = q[start + i] / p[start + i]
         for i in range(n):  # 0/0, which has no mass, has a sign and goes to the first bin, or no sign and goes to the last
             place[start + i] = min(max((bits[i] >> _SHIFT) - _LOWEST, 0), _BINS - 1)
-        whole = n & ~3
-        for i in range(start, start + whole, 4):
-            for j in range(4):
-                sums[j, place[i + j], 0] += p[i + j]
-                sums[j, place[i + j], 1] += q[i + j]
-        for i in range(start + whole, start + n):
-            sums[0, place[i], 0] += p[i]
-            sums[0, place[i], 1] += q[i]
+        for i in range(start, start + n):
+            into = sums[i & 3, place[i]]
+            mass, target = into[0] + p[i], into[1] + q[i]
+            into[2] += (into[0] - mass) + p[i]
+            into[3] += (into[1] - target) + q[i]
+            into[0], into[1] = mass, target
     count = 0
     edges[0, 0] = edges[0, 1] = 0.0
+    before, before_of_target, rest, rest_of_target = 0.0, 0.0, 0.0, 0.0
     for b in range(_BINS - 1, -1, -1):
         mass = (sums[0, b, 0] + sums[1, b, 0]) + (sums[2, b, 0] + sums[3, b, 0])
         target = (sums[0, b, 1] + sums[1, b, 1]) + (sums[2, b, 1] + sums[3, b, 1])
         if mass > 0 or target > 0:
+            mass += (sums[0, b, 2] + sums[1, b, 2]) + (sums[2, b, 2] + sums[3, b, 2])
+            target += (sums[0, b, 3] + sums[1, b, 3]) + (sums[2, b, 3] + sums[3, b, 3])
             sums[0, b, 0], sums[0, b, 1] = mass, target
             used[count] = b
             count += 1
-            edges[count, 0], edges[count, 1] = edges[count - 1, 0] + mass, edges[count - 1, 1] + target
+            after, after_of_target = before + mass, before_of_target + target
+            rest += (before - after) + mass
+            rest_of_target += (before_of_target - after_of_target) + target
+            before, before_of_target = after, after_of_target
+            edges[count, 0], edges[count, 1] = before + rest, before_of_target + rest_of_target
     return count
 
 
@@ -319,7 +326,7 @@ def _lay_out(
 @compile_once(types.void(*_QUESTION, types.float64[:, ::1], types.boolean[::1]))
 def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> None:
     width, num_ks = p.shape[1], len(ks)
-    place, sums = np.empty(width, dtype=np.int32), np.empty((4, _BINS, 2))
+    place, sums = np.empty(width, dtype=np.int32), np.empty((4, _BINS, 4))
     used, edges = np.empty(_BINS, dtype=np.int64), np.empty((_BINS + 1, 2))
     power, inside = np.empty(_BINS + 1), np.empty(_BINS + 1)
     wanted, tokens = np.empty((num_ks, _BINS), dtype=np.bool_), np.empty(width // _MOST_IN_ORDER + 1, dtype=np.int64)
@@ -363,10 +370,15 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
             for i, k in enumerate(ks):
                 for j in range(n):
                     if wanted[i, j]:
-                        above, target = edges[j, 0], edges[j, 1]
+                        before, before_of_target = edges[j, 0], edges[j, 1]
+                        rest, rest_of_target = 0.0, 0.0
                         for t in range(starts[j], starts[j + 1]):
-                            above += p[r, tokens[t]]
-                            target += q[r, tokens[t]]
+                            after = before + p[r, tokens[t]]
+                            after_of_target = before_of_target + q[r, tokens[t]]
+                            rest += (before - after) + p[r, tokens[t]]
+                            rest_of_target += (before_of_target - after_of_target) + q[r, tokens[t]]
+                            before, before_of_target = after, after_of_target
+                            above, target = before + rest, before_of_target + rest_of_target
                             if k <= _LARGEST_MULTIPLIED_POWER:
                                 contained = _integer_power(max(1.0 - above, 0.0), k)
                             else:
@@ -381,15 +393,18 @@ def _optimum(p: Floats, q: Floats, ks: Integers, values: Floats, left: Mask) -> 
 def _kseq_pieces(p: Floats, q: Floats, ks: Integers, pieces: Floats, left: Mask) -> None:
     width = p.shape[1]
     most = width // _MOST_IN_ORDER + 1
-    place, sums = np.empty(width, dtype=np.int32), np.empty((4, _BINS, 2))
+    place, sums = np.empty(width, dtype=np.int32), np.empty((4, _BINS, 4))
     used, edges, below = np.empty(_BINS, dtype=np.int64), np.empty((_BINS + 1, 2)), np.empty(_BINS + 1)
     chosen, starts, at = np.empty(_BINS, dtype=np.bool_), np.empty(_BINS + 1, dtype=np.int64), np.empty(len(ks), dtype=np.int64)
     tokens, ratio, slope, offset = np.empty(most, dtype=np.int64), np.empty(most), np.empty(most), np.empty(most)
     for r in range(p.shape[0]):
         n = _fill(p[r], q[r], place, sums, used, edges)
-        below[n] = 0.0
+        below[n] = before = rest = 0.0
         for j in range(n - 1, -1, -1):  # Q of the bins from the j-th on, from the small end
-            below[j] = below[j + 1] + sums[0, used[j], 1]
+            mass = sums[0, used[j], 1]
+            rest += (before - (before + mass)) + mass
+            before += mass
+            below[j] = before + rest
         chosen[:] = False
         for i, k in enumerate(ks):
             low, high = 0, n  # so many bins lie beyond γ* as a whole
@@ -407,13 +422,18 @@ def _kseq_pieces(p: Floats, q: Floats, ks: Integers, pieces: Floats, left: Mask)
         _put_in_order(p[r], q[r], tokens, count, ratio, place, used, n, starts)
         for j in range(n):
             if starts[j] < starts[j + 1]:
-                mass, rest = edges[j, 0], below[j + 1]
+                before, rest = edges[j, 0], 0.0
                 for t in range(starts[j], starts[j + 1]):  # P of this token and those before it
-                    mass += p[r, tokens[t]]
-                    slope[t] = mass
+                    mass = p[r, tokens[t]]
+                    rest += (before - (before + mass)) + mass
+                    before += mass
+                    slope[t] = before + rest
+                before, rest = below[j + 1], 0.0
                 for t in range(starts[j + 1] - 1, starts[j] - 1, -1):  # Q of the tokens after it
-                    offset[t] = rest
-                    rest += q[r, tokens[t]]
+                    offset[t] = before + rest
+                    mass = q[r, tokens[t]]
+                    rest += (before - (before + mass)) + mass
+                    before += mass
         for i, k in enumerate(ks):
             j = at[i]
             first, last = (starts[j], starts[j + 1]) if j < n else (0, 0)

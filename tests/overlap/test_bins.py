@@ -155,3 +155,14 @@ def test_a_row_decided_inside_one_bin_needs_its_order() -> None:
                 exact, abs=slack(3000, 1)
             )
             assert exact < 1 - 1e-6
+
+
+@pytest.mark.parametrize("width", [32_000, 128_256])
+@pytest.mark.parametrize("k", [1, 1000])
+def test_many_tokens_of_one_ratio_lose_nothing_to_their_sum(width: int, k: int) -> None:
+    """All are in one bin, and added up one by one they were off by a hundredth of V u."""
+    p = np.full((1, width), 1.0 / width)
+    values, left = bins.optimum(p, p.copy(), [k])
+    assert not left.any()
+    # docs/theory.md, "The optimum from bins": 2 (22 + ν) u + 2k u·[k ≤ 64] + 12 u with ν ≤ 64.
+    assert abs(values[0, 0] - 1.0) <= (2 * (22 + 64) + 2 * k * (k <= 64) + 12) * 2.0**-53
