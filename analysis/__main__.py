@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 
@@ -41,9 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typer.echo(f"error: {error}", err=True)
         return 2
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno == errno.ENAMETOOLONG:
+            said = f"A file's name must be short enough for the disk; got {str(error.filename)[:80]!r}…."
+        elif error.filename is None and error.errno == errno.ENOSPC:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes the stream once more when it ends
+            said = f"The output cannot be written ({error.strerror}). Send it elsewhere."
+        else:
             raise
-        typer.echo(f"error: A file's name must be short enough for the disk; got {str(error.filename)[:80]!r}….", err=True)
+        typer.echo(f"error: {said}", err=True)
         return 2
     return 0
 

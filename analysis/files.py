@@ -93,17 +93,21 @@ def appearing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def plain_json(text: bytes | str) -> Any:
+def plain_json(text: bytes | str, *, log_of_zero: bool = False) -> Any:
     """Parse JSON in UTF-8 as every reader would: no key twice in an object, no NaN and no infinity.
+
+    Args:
+        log_of_zero: take `-Infinity`, which engines write for the logarithm of 0.
 
     Raises:
         ValueError, RecursionError: if it is no such text.
     """
     content = text.decode("utf-8") if isinstance(text, bytes) else text
-    return json.loads(content, object_pairs_hook=plain_object, parse_constant=_no_number, parse_float=_finite)
+    constant = _log_of_zero if log_of_zero else _no_number
+    return json.loads(content, object_pairs_hook=_plain_object, parse_constant=constant, parse_float=_finite)
 
 
-def plain_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _plain_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object, or raise `ValueError` if it names a key twice: readers would differ on which counts."""
     found: dict[str, Any] = {}
     for key, value in pairs:
@@ -115,6 +119,10 @@ def plain_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no number")
+
+
+def _log_of_zero(name: str) -> float:
+    return -math.inf if name == "-Infinity" else _no_number(name)
 
 
 def _finite(digits: str) -> float:

@@ -59,7 +59,7 @@ from otm import (
 from otm.comparison import compare
 from otm.drafts import IID, Greedy, Law, Product, TopK, WithoutReplacement
 from otm.errors import OtmError
-from otm.logits import from_logits
+from otm.logits import Processing, from_logits
 from otm.montecarlo import estimate
 from otm.pmf import normalise
 from otm.problem import Problem
@@ -116,6 +116,7 @@ __all__ = [
     "Optimal",
     "OtmError",
     "Problem",
+    "Processing",
     "Product",
     "Race",
     "RecursiveRejection",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
@@ -112,6 +112,54 @@ class TestFromLogits:
 
     def test_one_token(self, array: Any) -> None:
         close(otm.from_logits(array([-7.0]), temperature=0.3, top_k=1, top_p=0.1), [1])
+
+    def test_min_p_keeps_what_is_not_far_below_the_largest(self, array: Any) -> None:
+        logits = np.log([2.0, 8.0, 1.0, 4.0])
+        close(otm.from_logits(array(logits), min_p=0.3), [0, 8 / 12, 0, 4 / 12])
+        close(otm.from_logits(array(logits), min_p=0.2), [2 / 14, 8 / 14, 0, 4 / 14])
+        close(otm.from_logits(array(logits), min_p=0.0), np.array([2, 8, 1, 4]) / 15)
+        close(otm.from_logits(array(logits), min_p=1.0), [0, 1, 0, 0])
+        close(otm.from_logits(array([1.0, 1.0, 0.0]), min_p=1.0), [0.5, 0.5, 0])  # no tie is broken: both are as likely
+
+    def test_orders_differ_where_they_should(self, array: Any) -> None:
+        # Masses .5, .25, .15, .1. At T = 2 they are flatter: .5 is .36 of the whole, and .25 / .5 becomes .71.
+        masses = np.array([0.5, 0.25, 0.15, 0.1])
+        logits, warm = np.log(masses), np.sqrt(masses) / np.sqrt(masses).sum()
+        close(otm.from_logits(array(logits), temperature=2.0, top_p=0.45), [*(warm[:2] / warm[:2].sum()), 0, 0])
+        close(otm.from_logits(array(logits), temperature=2.0, top_p=0.45, order="llama.cpp"), [1, 0, 0, 0])
+        # Of .5, .25 (min-p has dropped the rest) .5 is .667: top-p .6 is reached; of all four it is not.
+        close(otm.from_logits(array(logits), top_p=0.6, min_p=0.4, order="vllm"), [1, 0, 0, 0])
+        close(otm.from_logits(array(logits), top_p=0.6, min_p=0.4), [2 / 3, 1 / 3, 0, 0])
+
+    def test_an_order_of_ones_own(self) -> None:
+        steps = ("top_k", "temperature", "min_p", "top_p")
+        mass = otm.from_logits(np.log([0.5, 0.25, 0.15, 0.1]), top_k=2, temperature=2.0, top_p=0.5, order=steps)
+        np.testing.assert_array_equal(mass, [1, 0, 0, 0])
+        assert otm.Processing(order=["temperature", "min_p", "top_k", "top_p"]) == otm.Processing(order="vllm")
+        assert otm.Processing(order=steps).steps == steps
+
+    @given(
+        st.lists(st.floats(-8, 8), min_size=1, max_size=8, unique=True),
+        st.floats(0.1, 4.0),
+        st.integers(1, 9),
+        st.floats(0.05, 0.99),
+        st.floats(0.0, 0.9),
+    )
+    def test_the_default_order_is_that_of_transformers(
+        self, logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float
+    ) -> None:
+        import torch
+        from transformers.generation import logits_process as peer
+
+        scores = torch.tensor([logits], dtype=torch.float64)
+        chain = [peer.TemperatureLogitsWarper(temperature), peer.TopKLogitsWarper(top_k), peer.TopPLogitsWarper(top_p)]
+        for process in [*chain, peer.MinPLogitsWarper(min_p)]:
+            scores = process(None, scores)
+        due = torch.softmax(scores, -1)[0].numpy()
+        found = otm.from_logits(logits, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+        inside = np.sort(softmax(np.array(logits) / temperature))[::-1][:top_k]
+        assume(np.abs(np.cumsum(inside / inside.sum()) - top_p).min() > 1e-9)  # a sum in another order may end a token sooner
+        close(found, due)
 
     @given(st.lists(st.floats(-20, 20), min_size=1, max_size=8), st.integers(1, 9), st.floats(0.01, 1.0))
     def test_top_p_is_the_shortest_prefix(self, logits: list[float], top_k: int, top_p: float) -> None:

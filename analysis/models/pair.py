@@ -163,6 +163,8 @@ def choose_device(name: str) -> str:
         kind = torch.device(name).type
     except RuntimeError as error:
         raise AnalysisError(f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}. Choose one.") from error
+    if kind not in ("cpu", "cuda"):  # what is computed here needs float64, and numbers
+        raise AnalysisError(f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}. Choose one.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise AnalysisError(f"device {name!r} needs a CUDA GPU; torch {torch.__version__} sees none here. Use --device cpu.")
     return name
@@ -205,7 +207,10 @@ def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options
     if not trust_remote_code:
         _refuse_remote_code(name, local_files_only=options["local_files_only"])
     try:
-        return factory.from_pretrained(name, trust_remote_code=trust_remote_code, **options)
+        loaded = factory.from_pretrained(name, trust_remote_code=trust_remote_code, **options)
+        if factory is AutoTokenizer:
+            loaded("a")  # some settings that are damaged break the first text only
+        return loaded
     except MemoryError:
         raise
     except Exception as error:  # the library raises whatever a damaged file makes of its code

@@ -12,7 +12,6 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from otm.errors import OtmError
 from otm.partial import PartialPair, TopTokens
 
 from ..errors import AnalysisError
-from ..files import has_content, plain_object
+from ..files import has_content, plain_json
 from .base import LARGEST_LIST, Trace, TraceBatch, check_entries, check_reading
 
 _LONGEST_LINE = 1 << 26
@@ -128,7 +127,7 @@ def _lines(file: BinaryIO, name: str) -> Iterator[Any]:
         if line.isspace():
             continue
         try:
-            yield json.loads(line.decode("utf-8"), object_pairs_hook=plain_object)
+            yield plain_json(line, log_of_zero=True)
         except (ValueError, RecursionError) as error:
             raise AnalysisError(
                 f"Line {number} of {name} must be JSON in UTF-8; it is not ({error}). Write it again."

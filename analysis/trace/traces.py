@@ -68,7 +68,7 @@ def open_trace(path: Path | str) -> Trace:
     form = manifest.get("form")
     if not isinstance(form, str) or form not in _FORMS:
         known = " or ".join(repr(name) for name in _FORMS)
-        raise AnalysisError(f"{MANIFEST} must have the form {known}; got {form!r}. See docs/traces.md.")
+        raise AnalysisError(f"{MANIFEST} must have the form {known}; got {form!r:.40}. See docs/traces.md.")
     return _FORMS[form](place, manifest, size, metadata)
 
 

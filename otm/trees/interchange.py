@@ -109,11 +109,12 @@ def tree_from_json(text: str) -> TreeRecord:
         raise InvalidParameter(f'The document must be an object with "format": "{FORMAT}". Write it with tree_to_json.')
     if type(document.get("version")) is not int or document["version"] != VERSION:
         raise InvalidParameter(
-            f"This library reads version {VERSION} of the format; the document says {document.get('version')!r}. "
+            f"This library reads version {VERSION} of the format; the document says {document.get('version')!r:.40}. "
             "Export it again, or update the library."
         )
     if unknown := sorted(set(document) - {"format", "version", "acceptance", "parents"}):
-        raise InvalidParameter(f"Keys must be format, version, acceptance and parents; got {unknown[:5]} as well. Remove them.")
+        named = ", ".join(f"{key:.40}" for key in unknown[:5])
+        raise InvalidParameter(f"Keys must be format, version, acceptance and parents; got {named} as well. Remove them.")
     acceptance, shape = None, None
     if "acceptance" in document:
         acceptance = check_acceptance(_array(_numbers(document["acceptance"], "acceptance", (int, float)), "acceptance", float))

@@ -42,6 +42,7 @@ def public_names() -> dict[str, object]:
 
 NOT_TRIED: dict[str, str] = {
     "otm.Law": "abstract",
+    "otm.Processing": "`otm.from_logits`, with its arguments kept",
     "otm.Verifier": "abstract",
     "otm.OtmError": "an error",
     "otm.prepare": "its rules are tried through `otm.kernel`, `otm.coupling` and `otm.sample`",

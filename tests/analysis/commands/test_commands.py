@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,3 +159,12 @@ def test_any_list_of_k_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, k:
     """Maximal() takes k = 1 only and SpecHub() k = 2 only; neither may spoil a table without it."""
     arguments = ("--prompt", "Return", "--k", k, "--samples", "0", "--plot", str(tmp_path / "p.svg"), "--device", "cpu")
     assert run(monkeypatch, "compare", *arguments) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_help_on_a_full_disk_is_a_message() -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([sys.executable, "-m", "analysis", "--help"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.decode().startswith("error: The output cannot be written")
+    assert "Traceback" not in ended.stderr.decode()

@@ -14,7 +14,7 @@ import otm
 from analysis.errors import AnalysisError
 from analysis.layout import SHIPPED_PAIR
 from analysis.models import pair as pair_module
-from analysis.models.pair import Pair, load_pair
+from analysis.models.pair import Pair, choose_device, load_pair
 from analysis.papers import captures
 from analysis.provenance import file_digest
 from figures import figure4, figure5
@@ -134,6 +134,21 @@ def test_a_damaged_configuration_is_told_in_a_message(tmp_path: Path, content: s
     (tmp_path / "draft" / "config.json").write_text(content)
     with pytest.raises(AnalysisError, match=r"could not be loaded|tokenizer"):
         load_pair(draft=str(tmp_path / "draft"), device="cpu")
+
+
+def test_a_tokenizer_that_breaks_on_its_first_text_is_told_in_a_message(tmp_path: Path) -> None:
+    """A length that is a string is read without a word and compared with a number when something is encoded."""
+    shutil.copytree(SHIPPED_PAIR / "target", tmp_path / "target")
+    settings = tmp_path / "target" / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": "1"}))
+    with pytest.raises(AnalysisError, match="could not be loaded"):
+        load_pair(target=str(tmp_path / "target"), device="cpu")
+
+
+@pytest.mark.parametrize("name", ["meta", "mps", "xpu"])
+def test_a_device_holds_numbers_in_float64(name: str) -> None:
+    with pytest.raises(AnalysisError, match=f"'auto', 'cpu' or 'cuda'; got '{name}'"):
+        choose_device(name)
 
 
 def test_a_silent_hub_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
