@@ -19,6 +19,7 @@ from otm.audit import instances
 from otm.audit.block_samples import sampled_blocks
 from otm.audit.candidate import BatchCandidate, BlockKernel, CandidateFailure, LogitCandidate, as_candidate
 from otm.audit.coverage import Coverage, merged
+from otm.audit.draws.interception import preserved
 from otm.audit.exact_audit import ExactAudit, exact
 from otm.audit.integration import IntegratedAudit
 from otm.audit.kinds import Fitting, Kind, fitting
@@ -214,12 +215,13 @@ def battery(
     errors = {"false_alarm": check_real(false_alarm, name="false_alarm", low=1e-100, high=0.5), "missed": missed}
     until = time.monotonic() + check_real(seconds, name="seconds", low=0.0)
     default = asked is None and lengths is None
-    try:
-        jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=False, **errors)
-        found = _carry_out(fit, jobs, until=until, default=default)
-    except OwnRandomness as error:
-        jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=True, **errors)
-        found = dataclasses.replace(_carry_out(fit, jobs, until=until, default=default), reason=error.reason)
+    with preserved(seed=seed % 2**32):  # what the callable draws by itself follows the seed as well
+        try:
+            jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=False, **errors)
+            found = _carry_out(fit, jobs, until=until, default=default)
+        except OwnRandomness as error:
+            jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=True, **errors)
+            found = dataclasses.replace(_carry_out(fit, jobs, until=until, default=default), reason=error.reason)
     return with_counterexample(fit, found, seconds=shrink_for, tolerance=tolerance)
 
 
@@ -453,7 +455,7 @@ def _jobs(
     if isinstance(candidate, LogitCandidate):
         return _at_temperatures(laws or [IID(1), IID(2)], tolerance)
     batched = isinstance(candidate, BatchCandidate | BlockKernel)
-    detect = instances.DETECT_ALONE if batched else instances.DETECT
+    detect = instances.DETECT_ALONE if batched else instances.DETECT_ROWS if alone else instances.DETECT
     errors = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
     if fit.block:
         gammas = lengths or instances.BLOCKS

@@ -137,6 +137,8 @@ class Execution:
         before = holds_at(first)
         if holds_at(last) == before:
             return False
+        if holds_at(first + 1) != before:  # as where 1/E > 0 fails at u = 0 alone
+            last = first + 1
         while last - first > 1:
             middle = (first + last) // 2
             first, last = (middle, last) if holds_at(middle) == before else (first, middle)

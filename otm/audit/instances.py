@@ -79,8 +79,8 @@ LOGITS = ("three tokens", "later drafts matter", "zeros", "nearly certain target
 MOST_SEQUENCES = 512
 """Draft sequences up to which an instance is integrated."""
 
-SAMPLED = {"later drafts matter": (*DRAFTS, MANY_DRAFTS), "long tail of 2,000": (1, 3, MANY_DRAFTS)}
-"""What is sampled beside integration, with how many drafts."""
+SAMPLED = {"later drafts matter": (MANY_DRAFTS,), "long tail of 2,000": (1, 3, MANY_DRAFTS)}
+"""What is sampled beside integration, with how many drafts: what is too large to integrate."""
 
 FEW = ("later drafts matter", "zeros", "truncated draft", "nearly certain draft", "long tail of 2,000")
 """What is sampled of code that can neither be integrated nor run in batches."""
@@ -88,11 +88,11 @@ FEW = ("later drafts matter", "zeros", "truncated draft", "nearly certain draft"
 FEW_MODELS = ("after the token before", "zeros", "nearly certain")
 """The same for blocks."""
 
-DETECT = 0.1
+DETECT = 0.15
 """Total variation that samples beside integration are planned to find."""
 
-DETECT_ALONE = 0.04
-"""Total variation that samples of code that cannot be integrated are planned to find."""
+DETECT_ROWS, DETECT_ALONE = 0.1, 0.04
+"""Total variation that samples of code that cannot be integrated are planned to find: called row by row, and in batches."""
 
 SECONDS, SHRINKING = 18.0, 8.0
 """Time for the audits of a battery, and for a minimal counterexample."""

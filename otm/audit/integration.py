@@ -13,14 +13,13 @@ import abc
 import dataclasses
 import itertools
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from otm.audit.boxes import Escape
 from otm.audit.candidate import CandidateFailure, Failed
 from otm.audit.probing import GRID, Check, probe, require_function
-from otm.audit.tracing import CHECKS, MOST_SECONDS, MOST_SLANTED, MOST_WORK, Function, Integral, explore, surprising
+from otm.audit.tracing import CHECKS, MOST_SLANTED, MOST_WORK, Function, Integral, explore_each, surprising
 from otm.audit.verdicts import Audit, Verdict
 from otm.pmf import check_count, check_real
 
@@ -216,12 +215,7 @@ def _traced(functions: Sequence[Function], num_uniforms: int) -> list[Integral]:
     slanted = max(_LEAST_SLANTED, MOST_SLANTED // len(functions))
     work = max(_LEAST_WORK, MOST_WORK // len(functions))
     checks = max(_LEAST_CHECKS, CHECKS // len(functions))
-    until = time.monotonic() + MOST_SECONDS
-    traced: list[Integral] = []
-    for number, function in enumerate(functions):
-        left = max(0.0, until - time.monotonic())
-        bounds: dict[str, Any] = {"most_slanted": slanted, "most_work": work, "most_seconds": left, "checks": checks}
-        traced.append(explore(function, num_uniforms, **bounds, seed=number))
+    traced = explore_each(functions, num_uniforms, most_slanted=slanted, most_work=work, checks=checks)
     if surprising(traced):
         raise Escape(CONTRADICTED)
     return traced

@@ -16,6 +16,7 @@ floats is stopped.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import operator
 import sys
@@ -240,25 +241,25 @@ class Number:
     # Elementary functions, by the names under which NumPy's object loops look for them.
     def exp(self) -> Number:
         """Return e^x."""
-        return _unary(self, np.exp, self.shape and self.shape.exp())
+        return _unary(self, _quietly(np.exp), self.shape and self.shape.exp())
 
     def expm1(self) -> Number:
         """Return e^x − 1."""
-        return _unary(self, np.expm1)
+        return _unary(self, _quietly(np.expm1))
 
     def log(self) -> Number:
         """Return the natural logarithm, −∞ at 0."""
-        return _unary(self, np.log, self.shape and self.shape.log())
+        return _unary(self, _quietly(np.log), self.shape and self.shape.log())
 
     def log1p(self) -> Any:
         """Return log(1 + x)."""
         if self.negative_of is not None and (rest := 1.0 - self.negative_of).shape is not None:
             return rest.log()  # log1p(−u)
-        return _unary(self, np.log1p)
+        return _unary(self, _quietly(np.log1p))
 
     def sqrt(self) -> Number:
         """Return the square root."""
-        return _unary(self, np.sqrt)
+        return _unary(self, _quietly(np.sqrt))
 
     def reciprocal(self) -> Any:
         """Return 1/x."""
@@ -556,23 +557,31 @@ def _mirrored(number: Number) -> Number | None:
 
 def mapped(number: Number, function: Callable[[float], float]) -> Number:
     """Return a monotone function of a number, of which nothing more is known."""
-    return _unary(number, function)
+    return _unary(number, _quietly(function))
 
 
-def _unary(child: Number, function: Callable[[float], Any], shape: Shape | None = None) -> Number:
+def _unary(child: Number, function: Callable[[float], float], shape: Shape | None = None) -> Number:
     """Apply a monotone function."""
 
-    def apply(x: float) -> float:
-        with np.errstate(all="ignore"):
-            return float(function(x))
-
     def bounds() -> tuple[float, float]:
-        first, last = (apply(x) for x in child.bounds())
+        low, high = child.bounds()
+        first, last = function(low), function(high)
         if math.isnan(first) or math.isnan(last):
             return _UNKNOWN
         return (first, last) if first <= last else (last, first)
 
-    return Number(child.run, child.sources, lambda point: apply(child.value(point)), bounds, child.monotone, shape)
+    return Number(child.run, child.sources, lambda point: function(child.value(point)), bounds, child.monotone, shape)
+
+
+@functools.cache
+def _quietly(function: Any) -> Callable[[float], float]:
+    """Return one of NumPy's functions, of floats and without a warning."""
+
+    def quiet(x: float) -> float:
+        with np.errstate(all="ignore"):
+            return float(function(x))
+
+    return quiet
 
 
 def _binary(
@@ -656,8 +665,10 @@ def _quotient(left: Any, right: Any) -> Any:
 
 
 def _divide(a: float, b: float) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.float64(a) / np.float64(b))
+    """Divide as IEEE floats do: ±∞ by zero, NaN where that has no sign."""
+    if b:
+        return a / b
+    return math.nan if a == 0.0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
 def _as_float(value: Any) -> float | None:

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.boxes import Decision, Escape, Execution
-from otm.audit.draws.interception import Interception, intercepted, preserved
+from otm.audit.draws.interception import Interception, intercepted, preserved, seed_all
 from otm.audit.draws.sources import Recorded, Traced
 from otm.audit.evidence import log_evidence
 from otm.audit.traced_numbers import TracedArray
@@ -48,6 +48,7 @@ SURPRISE = 1e9
 """Evidence of executions on real randomness against the law found, from which on it is void."""
 
 _NO_VOLUME = 1e-30
+_NOTHING = 1e-300  # a uniform that is exactly 0 has this little: nothing is lost where such parts are not looked at
 CHECKS = 64
 """How many executions on real randomness the law is held against, over all functions of an audit."""
 
@@ -102,59 +103,81 @@ def explore(
     most_work: int = MOST_WORK,
     most_seconds: float = MOST_SECONDS,
     checks: int = CHECKS,
-    seed: int = 0,
 ) -> Integral:
-    """Return the law of `function(uniforms)` by running it on boxes of uniforms, and on every outcome of what it draws.
+    """Return the law of `function(uniforms)`: `explore_each` of one function."""
+    bounds = {"most_slanted": most_slanted, "most_work": most_work, "checks": checks}
+    (law,) = explore_each([function], num_uniforms, most_seconds=most_seconds, **bounds)
+    return law
+
+
+def explore_each(
+    functions: Sequence[Function],
+    num_uniforms: int = 0,
+    *,
+    most_slanted: int = MOST_SLANTED,
+    most_work: int = MOST_WORK,
+    most_seconds: float = MOST_SECONDS,
+    checks: int = CHECKS,
+) -> list[Integral]:
+    """Return the law of each `function(uniforms)` by running it on boxes of uniforms, and on every outcome of what it draws.
 
     Args:
-        function: takes uniforms `(num_uniforms,)` and returns a hashable value; it may draw from torch, NumPy and `random`.
+        functions: each takes uniforms `(num_uniforms,)` and returns a hashable value; it may draw from torch, NumPy and `random`.
         num_uniforms: n.
-        most_slanted: budget of runs that compare uniforms with each other and are no race.
-        most_work: budget of boxes in all, those counted that a run sets aside for later.
-        most_seconds: after which what is left stays undecided.
-        checks: number of executions on real randomness.
-        seed: of that randomness; another for each function whose surprises are to be independent.
+        most_slanted: budget of runs that compare uniforms with each other and are no race, for each function.
+        most_work: budget of boxes in all, those counted that a run sets aside for later, for each function.
+        most_seconds: after which, over all functions, what is left stays undecided.
+        checks: number of executions of each on real randomness, of seeds of its own.
 
     Returns:
-        Integral.
+        An Integral for each.
 
     Raises:
-        Escape: if the function converted a uniform to a plain number, drew what cannot be followed, or gave another value on plain
+        Escape: if a function converted a uniform to a plain number, drew what cannot be followed, or gave another value on plain
             numbers from the same box; the message says which.
 
-    Cost: two runs per box and some more. Accuracy: each boundary is exact to the last bit of the float that the code compares,
-    2^-53 per box; races to some 1e-15.
+    Cost: two runs per box and some more; draws are intercepted once for all. Accuracy: each boundary is exact to the last bit of
+    the float that the code compares, 2^-53 per box; races to some 1e-15.
     """
-    answers = _plainly(function, num_uniforms, checks, seed)  # the first execution also loads what it needs
+    with preserved():
+        _plainly(functions[0], num_uniforms, 1, 0)  # the first execution also loads what it needs
     until = time.monotonic() + most_seconds
+    with intercepted() as interception:
+        found = [_explored(function, num_uniforms, interception, most_slanted, most_work, until) for function in functions]
+    with preserved():
+        answers = [_plainly(function, num_uniforms, checks, seed) for seed, function in enumerate(functions)]
+    return [dataclasses.replace(law, surprise=_surprise(seen, law)) for law, seen in zip(found, answers, strict=True)]
+
+
+def _explored(
+    function: Function, num_uniforms: int, interception: Interception, most_slanted: int, most_work: int, until: float
+) -> Integral:
+    """Branch until nothing waits or a budget is spent; one part is looked at even if time is up."""
     tie = itertools.count()
     waiting: list[tuple[float, int, tuple[Decision, ...]]] = [(-1.0, next(tie), ())]
     masses: dict[Hashable, list[float]] = {}
     undecided: list[float] = []
     cells = slanted = work = 0
     drew, coarsest = False, 2.0**-53
-    with intercepted() as interception:
-        while waiting and slanted < most_slanted and work < most_work and (not work or time.monotonic() < until):
-            run = Execution(prescribed=heapq.heappop(waiting)[2])
-            draws = Traced(run)
-            value = _execute(function, num_uniforms, draws, interception)
-            cells += 1
-            work += 1 + len(run.pending)
-            slanted += run.slanted
-            drew, coarsest = drew or bool(draws.events[1:]), max(coarsest, run.coarsest)
-            for size, decisions in run.pending:
-                if size > 0.0:
-                    heapq.heappush(waiting, (-size, next(tie), decisions))
-            if run.undecided:
-                undecided.append(run.volume)
-            else:
-                masses.setdefault(value, []).append(run.volume)
-                undecided.append(run.volume * min(1.0, math.fsum(run.slack.values())))
+    while waiting and slanted < most_slanted and work < most_work and (not work or time.monotonic() < until):
+        run = Execution(prescribed=heapq.heappop(waiting)[2])
+        draws = Traced(run)
+        value = _execute(function, num_uniforms, draws, interception)
+        cells += 1
+        work += 1 + len(run.pending)
+        slanted += run.slanted
+        drew, coarsest = drew or bool(draws.events[1:]), max(coarsest, run.coarsest)
+        for size, decisions in run.pending:
+            if size > _NOTHING:
+                heapq.heappush(waiting, (-size, next(tie), decisions))
+        if run.undecided:
+            undecided.append(run.volume)
+        else:
+            masses.setdefault(value, []).append(run.volume)
+            undecided.append(run.volume * min(1.0, math.fsum(run.slack.values())))
     undecided += [-size for size, _, _ in waiting]
     law = {value: math.fsum(parts) for value, parts in masses.items()}
-    error = math.fsum(undecided)
-    surprise = _surprise(answers, law, error)
-    return Integral(mass=law, error=error, cells=cells, drew=drew, surprise=surprise, coarsest=coarsest)
+    return Integral(mass=law, error=math.fsum(undecided), cells=cells, drew=drew, coarsest=coarsest)
 
 
 def _execute(function: Function, num_uniforms: int, draws: Traced, interception: Interception) -> Hashable:
@@ -194,7 +217,8 @@ def _plainly(function: Function, num_uniforms: int, checks: int, seed: int) -> c
     """Run the code on real randomness, and count its answers."""
     rng = np.random.default_rng(seed)
     answers: collections.Counter[Hashable] = collections.Counter()
-    with preserved(seed=seed), np.errstate(all="ignore"):
+    seed_all(seed)
+    with np.errstate(all="ignore"):
         for _ in range(checks):
             try:
                 answers[function(rng.random(num_uniforms))] += 1
@@ -203,11 +227,11 @@ def _plainly(function: Function, num_uniforms: int, checks: int, seed: int) -> c
     return answers
 
 
-def _surprise(answers: collections.Counter[Hashable], law: dict[Hashable, float], error: float) -> float:
+def _surprise(answers: collections.Counter[Hashable], law: Integral) -> float:
     """Return the log-evidence of answers on real randomness against every law within the error of that found."""
-    counts = [answers[value] for value in law]
+    counts = [answers[value] for value in law.mass]
     counts.append(sum(answers.values()) - sum(counts))
-    most = np.asarray([*law.values(), 0.0]) + error  # at most: a larger likelihood is a smaller evidence
+    most = np.asarray([*law.mass.values(), 0.0]) + law.error  # at most: a larger likelihood is a smaller evidence
     return float(log_evidence(np.asarray(counts), np.minimum(most, 1.0)))
 
 

@@ -30,6 +30,7 @@ import figures.__main__ as figure_commands
 import otm
 import otm.__main__ as otm_commands
 from analysis.commands.app import app
+from otm.commands.audit import probabilities
 from tests.torture import readers
 from tests.torture.isolation import ROOT, scratch
 
@@ -260,7 +261,7 @@ def _argparse(parser: argparse.ArgumentParser) -> tuple[Option, ...]:
     entries = []
     for action in parser._actions:
         flag = next((text for text in action.option_strings if text.startswith("--")), None)
-        kind = {int: "integer", float: "float", otm_commands._law_of: "law"}.get(action.type, "text")  # type: ignore[call-overload]
+        kind = {int: "integer", float: "float", probabilities: "law"}.get(action.type, "text")  # type: ignore[call-overload]
         if action.nargs == 0:
             kind = "flag"
         if action.dest == "log":

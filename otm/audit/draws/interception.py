@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from otm.audit.boxes import Escape
-from otm.audit.draws.of_numpy import numpy_draws
+from otm.audit.draws.of_numpy import common_state, numpy_draws
 from otm.audit.draws.of_python import python_draws
 from otm.audit.draws.of_torch import torch_draws
 from otm.audit.draws.sources import Draws
@@ -24,13 +24,13 @@ class Interception(Draws):
         self._current: Draws | None = None
         self._moved = True
         self._parts: list[Any] = []
-        self._common = _states()
+        self._common = _States()
 
     @contextlib.contextmanager
     def into(self, draws: Draws) -> Iterator[None]:
         """Take from `draws` what is drawn in this context; every library's common generator begins where it was at first."""
         if self._moved:
-            _set_back(self._common)
+            self._common.set_back()
         self._current, self._moved = draws, False
         for part in self._parts:
             part.begin(draws)
@@ -73,25 +73,40 @@ def intercepted() -> Iterator[Interception]:
 @contextlib.contextmanager
 def preserved(seed: int | None = None) -> Iterator[None]:
     """Put the state of every library's common generator back at the end, and seed them before if a seed is given."""
-    before = _states()
+    before = _States()
     if seed is not None:
-        random.seed(seed)
-        np.random.seed(seed)
-        if before[2] is not None:
-            sys.modules["torch"].manual_seed(seed)
+        seed_all(seed)
     try:
         yield
     finally:
-        _set_back(before)
+        before.set_back()
 
 
-def _states() -> tuple[Any, Any, Any]:
+def seed_all(seed: int) -> None:
+    """Seed every library's common generator."""
+    random.seed(seed)
+    np.random.seed(seed)
     torch = sys.modules.get("torch")
-    return random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()
+    if torch is None:
+        return
+    if torch.cuda.is_initialized() or torch.backends.mps.is_available():
+        torch.manual_seed(seed)
+    else:  # for devices that are not in use yet it would note the stack, which takes longer than all else here
+        torch.default_generator.manual_seed(seed)
 
 
-def _set_back(states: tuple[Any, Any, Any]) -> None:
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    if states[2] is not None:
-        sys.modules["torch"].set_rng_state(states[2])
+class _States:
+    """The states of the libraries' common generators when it was made."""
+
+    def __init__(self) -> None:
+        torch = sys.modules.get("torch")
+        self._python, self._numpy, self._words = random.getstate(), np.random.get_state(), common_state()
+        self._torch = None if torch is None else torch.get_rng_state()
+
+    def set_back(self) -> None:
+        """Set the generators back."""
+        random.setstate(self._python)
+        if common_state() != self._words:
+            np.random.set_state(self._numpy)
+        if self._torch is not None:
+            sys.modules["torch"].set_rng_state(self._torch)

@@ -20,6 +20,7 @@ import functools
 import importlib
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,12 +33,13 @@ from otm.audit.traced_numbers import Number, TracedArray, extreme, order_of
 _FLOAT32 = 2.0**-24
 
 Objects = NDArray[np.object_]
+_OPEN = (Number, Later, Choice)
 
 
 @contextlib.contextmanager
 def torch_draws(torch: Any, draws: Draws) -> Iterator[_Shadows]:
     """Take what torch draws from `draws`."""
-    function_mode, dispatch_mode = _modes(torch)
+    function_mode, dispatch_mode = _modes("torch._dynamo" in sys.modules)
     shadows = _Shadows(torch, draws)
     from_numpy = torch.from_numpy
     torch.from_numpy = lambda array: torch.as_tensor(array) if _has_numbers(array) else from_numpy(array)
@@ -49,8 +51,12 @@ def torch_draws(torch: Any, draws: Draws) -> Iterator[_Shadows]:
 
 
 @functools.cache
-def _modes(torch: Any) -> tuple[Any, Any]:
-    """Return the two interceptors: of calls from Python, and of operations."""
+def _modes(compiles: bool) -> tuple[Any, Any]:
+    """Return the two interceptors: of calls from Python, and of operations.
+
+    Args:
+        compiles: whether torch's compiler is loaded, which must then be kept out of them; it takes seconds to load only for that.
+    """
     overrides, dispatch = (importlib.import_module(f"torch.{name}") for name in ("overrides", "utils._python_dispatch"))
 
     class Calls(overrides.TorchFunctionMode):  # type: ignore[name-defined, misc]
@@ -65,6 +71,10 @@ def _modes(torch: Any) -> tuple[Any, Any]:
         def __init__(self, shadows: _Shadows) -> None:
             super().__init__()
             self.shadows = shadows
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return compiles
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return self.shadows.operated(func, args, kwargs or {})
@@ -168,9 +178,8 @@ class _Shadows:
         found = self._of.get(tensor.untyped_storage().data_ptr())
         if found is None:
             return None
-        flat = found[1][tensor.storage_offset() :]
-        view = np.lib.stride_tricks.as_strided(flat, tuple(tensor.shape), [8 * n for n in tensor.stride()])
-        return view if any(thing is not None for thing in view.flat) else None
+        view = _seen_as(found[1], tensor)
+        return view if any(thing is not None for thing in _listed(view)) else None
 
     def put(self, tensor: Any, objects: Objects) -> Any:
         """Give a tensor its elements: numbers and open answers in its shadow, plain ones in memory, None leaves what is there."""
@@ -178,54 +187,50 @@ class _Shadows:
             return tensor
         storage = tensor.untyped_storage()
         key = storage.data_ptr()
-        open_ones = _where(_open, np.asarray(objects, dtype=object))
+        things = _listed(objects)
+        shadows = [thing if _open(thing) else None for thing in things]
         if key not in self._of:
-            if not open_ones.any() and not _where(_given, objects).any():
+            if all(thing is None for thing in things):
                 return tensor
             self._of[key] = storage, np.full(storage.nbytes() // tensor.element_size(), None, dtype=object)
-        flat = self._of[key][1][tensor.storage_offset() :]
-        view = np.lib.stride_tricks.as_strided(flat, tuple(tensor.shape), [8 * n for n in tensor.stride()])
-        view[...] = np.where(open_ones, objects, np.asarray(None, dtype=object))
-        floating = tensor.is_floating_point()
+        _seen_as(self._of[key][1], tensor)[...] = _objects(shadows, tuple(tensor.shape))
         with self.torch.no_grad():
             plain = tensor.detach()
-            for place in np.ndindex(*tensor.shape):
-                if open_ones[place]:
-                    if floating:
+            if None not in shadows:
+                if tensor.is_floating_point():
+                    plain.fill_(math.nan)
+                return tensor
+            for place, thing, hidden in zip(np.ndindex(*tensor.shape), things, shadows, strict=True):
+                if hidden is not None:
+                    if tensor.is_floating_point():
                         plain[place] = math.nan
-                elif objects[place] is not None:
-                    plain[place] = objects[place]
+                elif thing is not None:
+                    plain[place] = thing
         return tensor
 
     def elements(self, thing: Any) -> Objects:
         """Return the elements of a tensor or scalar as objects: those of the shadow, plain values elsewhere."""
         if not isinstance(thing, self.torch.Tensor):
-            found: Objects = np.empty((), dtype=object)
-            found[()] = thing
-            return found
+            return _objects([thing], ())
         plain = thing.detach()
         if plain.is_floating_point():
             plain = plain.to(self.torch.float64)
-        values: Objects = np.empty(tuple(thing.shape), dtype=object)
-        flat = plain.reshape(-1).tolist()
-        for place, value in zip(np.ndindex(*thing.shape), flat, strict=True):
-            values[place] = value
+        values = plain.reshape(-1).tolist()
         shadow = self.shadow(thing)
-        return values if shadow is None else np.where(_where(_given, shadow), shadow, values)
+        if shadow is not None:
+            values = [value if hidden is None else hidden for value, hidden in zip(values, _listed(shadow), strict=True)]
+        return _objects(values, tuple(thing.shape))
 
     def settle(self, thing: Any) -> bool:
         """Look at every open answer of a tensor, so that its memory is right; return whether numbers remain in its shadow."""
         shadow = self.shadow(thing) if isinstance(thing, self.torch.Tensor) else None
         if shadow is None:
             return False
-        found: Objects = np.full(shadow.shape, None, dtype=object)
-        numbers = False
-        for place in np.ndindex(*shadow.shape):
-            element: Any = shadow[place]
-            numbers = numbers or isinstance(element, Number)
-            found[place] = _settled(element)
-        self.put(thing, found)
-        return numbers
+        things = _listed(shadow)
+        if not any(isinstance(element, Later | Choice) for element in things):
+            return True
+        self.put(thing, _objects([_settled(element) for element in things], shadow.shape))
+        return any(isinstance(element, Number) for element in things)
 
     def tensor_of(self, data: Any, dtype: Any, device: Any = None) -> Any:
         """Return a tensor of numbers and plain values."""
@@ -287,11 +292,10 @@ class _Shadows:
     def operated(self, func: Any, args: Any, kwargs: Any) -> Any:
         if self._quiet:
             return func(*args, **kwargs)
-        base = func._schema.name.removeprefix("aten::")
-        drawn = getattr(self, f"_draw_{base.rstrip('_').removesuffix('_like')}", None)
+        base, drawn, random = _described(func)
         if drawn is not None:
-            return self._draw(drawn, func, args, kwargs)
-        if self.torch.Tag.nondeterministic_seeded in func.tags:
+            return self._draw(getattr(self, drawn), func, args, kwargs)
+        if random:
             raise self.draws.escape(f"torch.{base} has no branches")
         if not self._of:
             return func(*args, **kwargs)
@@ -342,22 +346,17 @@ class _Shadows:
         return func(*args, **kwargs)
 
     def _bound(self, func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-        arguments = func._schema.arguments
-        defaults = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
-        return {**defaults, **dict(zip((argument.name for argument in arguments), args, strict=False)), **kwargs}
+        names, defaults = _signature(func)
+        return {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
 
     def _each(self, func: Any, args: Any, kwargs: Any, operands: Any, function: Callable[..., Any]) -> Any:
         """Apply a function to the elements at every place where one of them is open, after the operation itself."""
         objects = [self.elements(thing) for thing in operands]
         result = func(*args, **kwargs)
         shape = tuple(result.shape)
-        rows = [np.broadcast_to(row, shape) for row in objects]
-        found: Objects = np.full(shape, None, dtype=object)
-        for place in np.ndindex(*shape):
-            here = [row[place] for row in rows]
-            if any(map(_open, here)):
-                found[place] = function(*here)
-        return self.put(result, found)
+        rows = [_listed(np.broadcast_to(row, shape)) for row in objects]
+        found = [function(*here) if any(map(_open, here)) else None for here in zip(*rows, strict=True)]
+        return self.put(result, _objects(found, shape))
 
     def _move(self, func: Any, base: str, args: Any, kwargs: Any, given: dict[str, Any]) -> Any:
         """Do to numbered places what the operation does to elements, and take the shadows along."""
@@ -603,16 +602,45 @@ class _Shadows:
         return [Later(lambda choice=choice: low + outcome(choice)) if self.traced else low + choice for choice in found]  # type: ignore[misc]
 
 
+@functools.cache
+def _described(func: Any) -> tuple[str, str | None, bool]:
+    """Return an operation's name, the method that draws for it if one does, and whether it is random."""
+    base = func._schema.name.removeprefix("aten::")
+    method = f"_draw_{base.rstrip('_').removesuffix('_like')}"
+    seeded = type(func.tags[0]).nondeterministic_seeded in func.tags if func.tags else False
+    return base, method if hasattr(_Shadows, method) else None, seeded
+
+
+@functools.cache
+def _signature(func: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the names of an operation's arguments, and their defaults."""
+    arguments = func._schema.arguments
+    defaults = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
+    return tuple(argument.name for argument in arguments), defaults
+
+
+def _seen_as(objects: Objects, tensor: Any) -> Objects:
+    """Return the view of a storage's objects that the tensor is of the storage."""
+    flat = objects[tensor.storage_offset() :]
+    if tensor.is_contiguous():
+        return flat[: tensor.numel()].reshape(tuple(tensor.shape))
+    return np.lib.stride_tricks.as_strided(flat, tuple(tensor.shape), [8 * n for n in tensor.stride()])
+
+
+def _listed(objects: Objects) -> list[Any]:
+    found: list[Any] = objects.reshape(-1).tolist()
+    return found
+
+
+def _objects(things: list[Any], shape: tuple[int, ...]) -> Objects:
+    """Return things as an array of objects."""
+    found: Objects = np.empty(len(things), dtype=object)
+    found[:] = things
+    return found.reshape(shape)
+
+
 def _open(thing: Any) -> bool:
-    return isinstance(thing, Number | Later | Choice)
-
-
-def _given(thing: Any) -> bool:
-    return thing is not None
-
-
-def _where(holds: Callable[[Any], bool], objects: Any) -> NDArray[np.bool_]:
-    return np.asarray(np.frompyfunc(holds, 1, 1)(objects), dtype=bool)
+    return isinstance(thing, _OPEN)
 
 
 def _settled(thing: Any) -> Any:

@@ -11,12 +11,14 @@ import contextlib
 import dataclasses
 import json
 import math
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from otm.errors import InvalidParameter
+from otm.commands.printing import shown
+from otm.errors import InvalidParameter, OtmError
 from otm.trees import (
     AcceptanceRecord,
     CostSurface,
@@ -76,7 +78,16 @@ def register(commands: Any) -> None:
     plan.add_argument("--settings", choices=SETTINGS, help="print settings for an engine, as JSON, instead of the answer")
 
 
-def run(options: argparse.Namespace) -> str:
+def run(options: argparse.Namespace) -> int:
+    """Print the answer that the options ask for and return the exit status."""
+    try:
+        return 0 if shown(answer(options), command="plan") else 2
+    except OtmError as error:
+        print(f"otm plan: {error}", file=sys.stderr)
+        return 2
+
+
+def answer(options: argparse.Namespace) -> str:
     """Return the answer that the options ask for."""
     record = read_acceptance(options.file)
     costs = _costs(options)

@@ -1,0 +1,24 @@
+"""What the commands print, and what becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+
+
+def shown(text: str, *, command: str) -> bool:
+    """Print a report and return whether it arrived; a reader that has left, such as `head`, takes nothing from the verdict."""
+    try:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # an output of few letters shows the others by their numbers
+            sys.stdout.reconfigure(errors="backslashreplace")
+        print(text, flush=True)
+    except OSError as error:
+        # Python flushes the stream once more when it ends.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"otm {command}: the report cannot be written ({error.strerror}). Send it elsewhere.", file=sys.stderr)
+            return False
+    return True

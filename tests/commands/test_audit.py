@@ -1,0 +1,224 @@
+"""`otm audit`: exit statuses and reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otm.__main__ import main
+
+KERNELS = """
+import numpy as np
+
+def maximal(p, q, drafts, uniforms):
+    x = int(drafts[0])
+    if uniforms[0] * p[x] < q[x]:
+        return x, True
+    r = np.maximum(q - p, 0)
+    return int(np.searchsorted(np.cumsum(r) / r.sum(), uniforms[1], side="right")), False
+
+def trusting(p, q, drafts, uniforms):
+    return int(drafts[0])
+
+def own_randomness(p, q, drafts, rng):
+    return rng.choice(len(q), p=q, size=len(drafts))
+
+def slanted(p, q, drafts, uniforms):
+    return int(uniforms[0] + uniforms[1] < 1)
+
+def in_torch(p, q, drafts, uniforms):
+    import torch
+    rest, p = torch.as_tensor(q), torch.as_tensor(p)
+    for x in drafts.tolist():
+        if torch.rand((), dtype=p.dtype) * p[x] < rest[x]:
+            return x
+        rest = (rest - p).clamp(min=0)
+        rest = rest / rest.sum()
+    return int(torch.multinomial(rest, 1))
+
+def broken(p, q, drafts, uniforms):
+    raise RuntimeError("out of memory")
+
+def one_token(p, q, drafts, uniforms):
+    return [int(np.searchsorted(np.cumsum(q[0]), uniforms[0], side="right"))]
+"""
+PAIR = ["--draft", "3/4,1/4", "--target", "0.5,0.5"]
+
+
+@pytest.fixture(autouse=True)
+def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "audited_kernels.py").write_text(KERNELS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["audited_kernels:maximal"], 0, "lossless"),
+        (["audited_kernels:maximal", *PAIR], 0, "3/4"),
+        (["audited_kernels:trusting"], 1, "### Minimal counterexample"),
+        (["audited_kernels:slanted", *PAIR], 2, "undecided"),
+        (["audited_kernels:in_torch", "--drafts", "2"], 0, "by branching on draws"),
+        (["audited_kernels:one_token", "--drafts", "1"], 0, "1 draft, 2 tokens"),
+        (["audited_kernels:trusting", "--mode", "sampled", *PAIR], 1, "evidence"),
+        (["audited_kernels:own_randomness", "--mode", "sampled", "--detect", "0.1"], 0, "no difference found"),
+        (["otm:KSeq", *PAIR, "--drafts", "2"], 0, "`KSeq(gamma=None)`"),
+        (["otm:SpecHub", "--law", "greedy", "--drafts", "2"], 0, "drafts by Greedy"),
+        (["otm:Lenience", *PAIR], 1, "not lossless"),
+    ],
+)
+def test_reports_and_statuses(arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *arguments]) == status
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["audited_kernels:broken"], "RuntimeError: out of memory"),
+        (["audited_kernels:absent"], "cannot be found"),
+        (["absent_module:verify"], "cannot be found"),
+        (["audited_kernels"], "module:function"),
+        ([], "module:function"),
+        (["audited_kernels:maximal", "--draft", "1/2,1/2"], "go together"),
+        (["audited_kernels:maximal", "--draft", "1/2,1/4", "--target", "1/2,1/2"], "must sum to 1"),
+        (["audited_kernels:maximal", "--uniforms", "two"], "--uniforms"),
+        (["audited_kernels:maximal", *PAIR, "--drafts", "1", "2"], "one number of drafts"),
+        (["audited_kernels:maximal", "--drafts", "0"], "at least 1"),
+        (["--log", "absent.jsonl"], "regular file"),
+        (["audited_kernels:maximal", "--log", "x"], "got both"),
+    ],
+)
+def test_what_cannot_be_carried_out(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["a:b", "--draft", "x"], ["a:b", "--draft", "1/0"], ["a:b", "--mode", "guess"]])
+def test_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["audit", *arguments])
+    assert stopped.value.code == 2
+
+
+def test_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [json.dumps({"output": i % 2, "target": [(500 + i) / 1000, (500 - i) / 1000]}) for i in range(100)]
+    (tmp_path / "fair.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert main(["audit", "--log", "fair.jsonl"]) == 2
+    assert "no verdict" in capsys.readouterr().out
+    assert main(["audit", "--log", "fair.jsonl", "--detect", "0.7"]) == 0
+    (tmp_path / "stuck.jsonl").write_text("\n".join(lines[:1] * 100), encoding="utf-8")
+    assert main(["audit", "--log", "stuck.jsonl"]) == 1
+    assert "not lossless" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("body", ["import sys; sys.exit(0)", "raise RuntimeError('at import')", "def f(:"])
+def test_a_module_that_does_not_import_is_no_verdict(body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"broken_{len(body)}"
+    (tmp_path / f"{name}.py").write_text(body, encoding="utf-8")
+    assert main(["audit", f"{name}:f"]) == 2
+    assert capsys.readouterr().err
+
+
+def test_an_exit_inside_the_callable_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "leaving.py").write_text("def verify(p, q, drafts, u):\n    raise SystemExit(0)\n", encoding="utf-8")
+    for mode in ("exact", "sampled"):
+        assert main(["audit", "leaving:verify", "--mode", mode, *PAIR]) == 2
+    assert "SystemExit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["1e999999999", "nan", "1/1e-400"])
+def test_numbers_beyond_floats_are_refused_at_once(number: str) -> None:
+    try:
+        status = main(["audit", "otm:Maximal", "--draft", number, "--target", "1"])
+    except SystemExit as stopped:
+        status = int(str(stopped.code))
+    assert status == 2
+
+
+def audit_process(folder: Path, named: str, **streams: Any) -> subprocess.Popen[bytes]:
+    """Start the command in a folder with the kernels."""
+    (folder / "kernels.py").write_text(KERNELS, encoding="utf-8")
+    here = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.Popen([sys.executable, "-m", "otm", "audit", named, *PAIR], cwd=folder, env=here, **streams)
+
+
+@pytest.mark.parametrize(("named", "status"), [("otm:Maximal", 0), ("kernels:trusting", 1)])
+def test_a_reader_that_leaves_takes_nothing_from_the_verdict(named: str, status: int, tmp_path: Path) -> None:
+    """As `otm audit … | head -0`."""
+    with audit_process(tmp_path, named, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as done:
+        assert done.stdout is not None
+        assert done.stderr is not None
+        done.stdout.close()
+        assert done.stderr.read() == b""
+    assert done.returncode == status
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+def test_a_report_that_cannot_be_written_is_no_verdict(tmp_path: Path) -> None:
+    with (
+        Path("/dev/full").open("w") as full,
+        audit_process(tmp_path, "kernels:trusting", stdout=full, stderr=subprocess.PIPE) as done,
+    ):
+        assert done.stderr is not None
+        assert done.stderr.read().startswith(b"otm audit: the report cannot be written (No space left on device)")
+    assert done.returncode == 2
+
+
+def test_the_verdict_comes_before_the_counterexample(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever waits for it has the verdict and the total variation already."""
+
+    def no_end(*arguments: Any, **options: Any) -> Any:
+        shown = capsys.readouterr().out
+        assert shown.startswith("## `audited_kernels:trusting`: not lossless\nTested: ")
+        assert "largest total variation" in shown
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("otm.commands.audit.with_counterexample", no_end)
+    with pytest.raises(KeyboardInterrupt):
+        main(["audit", "audited_kernels:trusting", "--drafts", "1"])
+
+
+def test_what_the_callable_prints_is_kept_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        "import sys\nprint('loading')\n\ndef verify(p, q, d, u):\n    print('noise', file=sys.stderr)\n    return int(d[0])\n"
+    )
+    (tmp_path / "talkative.py").write_text(text, encoding="utf-8")
+    assert main(["audit", "talkative:verify", "--drafts", "1", "--json", "-"]) == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["verdict"] == "not lossless"
+    assert "noise" not in shown.out
+    assert "it begins with: loading" in shown.err
+
+
+def test_results_for_machines(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("a.json", "a.xml", "a.sarif")]
+    words = ["audit", "audited_kernels:trusting", *PAIR, "--json", paths[0], "--junit", paths[1], "--sarif", paths[2]]
+    assert main(words) == 1
+    assert json.loads(Path(paths[0]).read_text(encoding="utf-8"))["verdict"] == "not lossless"
+    assert 'failures="1"' in Path(paths[1]).read_text(encoding="utf-8")
+    place = json.loads(Path(paths[2]).read_text(encoding="utf-8"))["runs"][0]["results"][0]["locations"][0]
+    assert place["physicalLocation"]["artifactLocation"]["uri"].endswith("audited_kernels.py")
+    assert main(["audit", "audited_kernels:maximal", *PAIR, "--json", str(tmp_path / "absent" / "a.json")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["audited_kernels:one_token", "--mode", "exact"], "verifies blocks"),
+        (["audited_kernels:maximal", "--mode", "sequence"], "verifies one token"),
+        (["audited_kernels:one_token", *PAIR], "--draft and --target are of one token"),
+    ],
+)
+def test_the_wrong_kind_is_named(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *arguments]) == 2
+    assert said in capsys.readouterr().err
