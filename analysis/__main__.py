@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
+from .commands.advise import advise
 from .commands.capture import capture
 from .commands.compare import compare
 from .commands.decode import decode
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (compare, measure, merge, report, decode, experiment, latency, train, finetune, fetch, capture):
+for command in (advise, compare, measure, merge, report, decode, experiment, latency, train, finetune, fetch, capture):
     app.command()(command)
 
 
