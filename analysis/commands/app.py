@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from .advise import advise
 from .capture import capture
 from .compare import compare
 from .decode import decode
@@ -22,5 +23,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (compare, measure, merge, report, decode, experiment, latency, train, finetune, fetch, capture):
+for command in (advise, compare, measure, merge, report, decode, experiment, latency, train, finetune, fetch, capture):
     app.command()(command)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers, written
+from .options import Device, DeviceMap, DraftName, Dtype, TargetName, Temperature, TopP, TrustRemoteCode, integers, written
 
 
 def compare(
@@ -18,6 +18,8 @@ def compare(
     temperature: Temperature = 1.0,
     top_p: TopP = None,
     device: Device = "auto",
+    device_map: DeviceMap = None,
+    dtype: Dtype = "float32",
     samples: Annotated[int, typer.Option(min=0, help="Monte Carlo draws per row; 0 for none.")] = 2_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the Monte Carlo draws.")] = 0,
     plot: Annotated[Path, written("Where to write the plot (.png, .pdf or .svg).")] = Path("comparison.png"),
@@ -26,12 +28,12 @@ def compare(
     """Compare every scheme on both models' next-token distributions after a prompt."""
     import numpy as np
 
-    from ..models.pair import load_pair
+    from ..models.source import PairSource, loaded
     from ..report.comparison import check_plot, compare_prompt, plot_comparison
 
     ks = integers(k)
     check_plot(plot)
-    pair = load_pair(draft=draft, target=target, device=device, trust_remote_code=trust_remote_code)
+    pair = loaded(PairSource(draft, target, device, device_map, dtype, trust_remote_code))
     result = compare_prompt(
         pair, prompt, k=ks, temperature=temperature, top_p=top_p, samples=samples, rng=np.random.default_rng(seed)
     )

@@ -7,14 +7,21 @@ from typing import Annotated
 
 import typer
 
-from .options import Device, DraftName, TargetName, Temperature, TopP, TrustRemoteCode, integers, written
+from otm.sequence import DECODERS
+
+from .options import Device, DeviceMap, DraftName, Dtype, TargetName, Temperature, TopP, TrustRemoteCode, integers, written
 
 
 def decode(
     prompts: Annotated[Path, typer.Option(help="Text with one prompt per line, JSON lines or Parquet.")],
     out: Annotated[Path, written("Results file (JSON lines); a killed run goes on from it.")],
     decoder: Annotated[
-        list[str], typer.Option(help="An algorithm, for example 'DraftSelection(4, 8)' or 'Gsd(chain(5))'; repeat for several.")
+        list[str],
+        typer.Option(
+            help="An algorithm, for example 'DraftSelection(4, 8)' or 'Gsd(chain(5))'; repeat for several. There are "
+            f"{', '.join(cls.__name__ for cls in DECODERS)}; trees are chain(n), batch(n), sequences(k, n), specinfer(n), "
+            "prefix_tree((2, 2)), parents([0, 0, 1]), tree('tree.json'). Plain decoding is always run beside them."
+        ),
     ],
     draft: DraftName = None,
     target: TargetName = None,
@@ -26,20 +33,23 @@ def decode(
     top_p: TopP = None,
     field: Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")] = "text",
     device: Device = "auto",
+    device_map: DeviceMap = None,
+    dtype: Dtype = "float32",
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Decode prompts with any algorithm and report tokens per serial call of the target."""
+    """Decode prompts with any algorithm and report tokens per serial call of the target, and the speed-up over plain decoding."""
     import itertools
 
     from ..decode.decode_run import RunSettings, run_decode, summary_table
     from ..decode.decoder_text import decoder_from_text
-    from ..models.pair import load_pair
+    from ..decode.plain import PLAIN
     from ..models.prompts import open_prompts
     from ..models.prompts import prompts as numbered
+    from ..models.source import PairSource, loaded
 
     decoders = {text.strip(): decoder_from_text(text) for text in decoder}
     chosen_seeds = integers(seeds, name="seeds", minimum=0)
-    pair = load_pair(draft=draft, target=target, device=device, trust_remote_code=trust_remote_code)
+    pair = loaded(PairSource(draft, target, device, device_map, dtype, trust_remote_code))
     texts = itertools.islice(numbered(open_prompts(prompts, field=field)), limit)
     tokens = [pair.encode(prompt.text)[-prompt_tokens:] for prompt in texts]
     settings = RunSettings(
@@ -48,5 +58,5 @@ def decode(
     records = run_decode(pair, decoders, tokens, settings=settings, seeds=chosen_seeds, out=out)
     for note in pair.notes:
         typer.echo(f"note     {note}")
-    typer.echo(summary_table(records, list(decoders)))
+    typer.echo(summary_table(records, [PLAIN, *decoders]))
     typer.echo(f"results  {out}")

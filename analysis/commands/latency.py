@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..run.resources import MOST_THREADS
-from .options import Device, DraftName, TargetName, TrustRemoteCode, integers, written
+from .options import Device, DeviceMap, DraftName, Dtype, TargetName, TrustRemoteCode, integers, written
 
 
 def latency(
@@ -21,6 +21,8 @@ def latency(
     nodes: Annotated[str, typer.Option(help="Sizes of draft trees, comma-separated, 0 among them.")] = "0,1,2,4,8,16,32,64",
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure.")] = 60.0,
     device: Device = "auto",
+    device_map: DeviceMap = None,
+    dtype: Dtype = "float32",
     threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads. Default: torch's choice.")] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
@@ -29,7 +31,7 @@ def latency(
 
     from ..models.latency import Grid, latency_table, write_latency
     from ..models.names import SIDES, model_places
-    from ..models.pair import load_pair
+    from ..models.source import PairSource, loaded
 
     grid = Grid(
         lengths=tuple(integers(lengths, name="lengths")),
@@ -39,7 +41,7 @@ def latency(
     )
     if threads is not None:
         torch.set_num_threads(threads)
-    pair = load_pair(draft=draft, target=target, device=device, trust_remote_code=trust_remote_code)
+    pair = loaded(PairSource(draft, target, device, device_map, dtype, trust_remote_code))
     models = dict(zip(SIDES, model_places(draft, target), strict=True))
     record = write_latency(pair, out, models=models, grid=grid, seconds=seconds)
     typer.echo(latency_table(record))

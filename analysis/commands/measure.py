@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import AnalysisError
-from .options import Device, DraftName, TargetName, TrustRemoteCode, integers, written
+from .options import Device, DeviceMap, DraftName, Dtype, TargetName, TrustRemoteCode, integers, written
 
 if TYPE_CHECKING:
     from ..models.prompts import PromptSource
@@ -40,8 +40,8 @@ def measure(
     new_tokens: Annotated[int, typer.Option(help="Tokens sampled after each prompt, along sampled paths.")] = 64,
     block: Annotated[int, typer.Option(help="Drafts per block of the on-policy decoder.")] = 4,
     device: Device = "auto",
-    device_map: Annotated[str | None, typer.Option(help="Spread each model over devices: auto, balanced, …")] = None,
-    dtype: Annotated[str, typer.Option(help="Weights: float32, float16 or bfloat16.")] = "float32",
+    device_map: DeviceMap = None,
+    dtype: Dtype = "float32",
     precision: Annotated[str, typer.Option(help="Softmax of the analysis: float64 or float32.")] = "float64",
     shard_size: Annotated[
         int | None, typer.Option(help="Prompts per shard (default 16), or positions of a trace (default 4096).")

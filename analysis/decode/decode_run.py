@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +18,10 @@ from otm.sequence import Decoder, Generation, LanguageModel, generate
 from ..errors import AnalysisError
 from ..models.causal import pair_models
 from ..models.names import SIDES, model_places
-from ..models.pair import Pair
+from ..models.pair import Pair, end_of_text
 from ..provenance import environment, origin, weights_digest
-from .efficiency import efficiency
+from .efficiency import efficiency, measured_speedup
+from .plain import PLAIN, plain_text
 from .results import ResultsFile, Task, TextRecord, prompt_name, read_results
 
 FEW_PROMPTS = 10
@@ -58,7 +58,8 @@ def run_decode(
 ) -> list[TextRecord]:
     """Decode every prompt with every decoder and seed, skipping what the results file holds, and return their records.
 
-    Tasks are ordered by prompt, so that a run stopped early has every decoder on the same prompts.
+    Tasks are ordered by prompt, so that a run stopped early has every decoder on the same prompts. Plain decoding is always among
+    them: it is what speed-ups are over.
     """
     if not prompts:
         raise AnalysisError("Decoding needs at least one prompt; the file has none. Give one per line.")
@@ -73,7 +74,7 @@ def run_decode(
     provenance = environment() | origin() | {"models": {side: Path(name).name for side, name in names.items()}}
     results = ResultsFile(out, settings=determining, provenance=provenance)
     named = {prompt_name(tokens): tokens for tokens in prompts}
-    tasks = [Task(name, prompt, seed) for prompt in named for seed in seeds for name in decoders]
+    tasks = [Task(name, prompt, seed) for prompt in named for seed in seeds for name in (PLAIN, *decoders)]
     with tqdm(total=len(tasks), unit="text", disable=not sys.stderr.isatty()) as bar:
         bar.update(sum(task in results.done for task in tasks))
 
@@ -92,7 +93,7 @@ def run_decode(
             draft=draft,
             target=target,
             num_tokens=settings.num_tokens,
-            eos=_end_of_text(pair),
+            eos=end_of_text(pair),
             results=results,
             before_each=forget,
             after_each=advance,
@@ -125,15 +126,21 @@ def run_tasks(
         if task in results.done:
             continue
         before_each()
+        rng = np.random.default_rng([task.seed, int(task.prompt, 16)])
         start = time.perf_counter()
         try:
+            if task.decoder == PLAIN:
+                record = plain_text(target, prompts[task.prompt], num_tokens=num_tokens, rng=rng, eos=eos, task=task)
+                results.append(record)
+                after_each(record)
+                continue
             text = generate(
                 decoders[task.decoder],
                 draft=draft,
                 target=target,
                 context=prompts[task.prompt],
                 num_tokens=num_tokens,
-                rng=np.random.default_rng([task.seed, int(task.prompt, 16)]),
+                rng=rng,
                 eos=eos,
             )
         except (otm.OtmError, AnalysisError) as error:
@@ -167,15 +174,21 @@ def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str
     found = list(records)
     table = Table(box=None, pad_edge=False)
     table.add_column("decoder")
-    for title in ("drafted", "tokens/call", "95 % interval", "accepted", "tokens/s", "texts"):
+    for title in ("drafted", "tokens/call", "95 % interval", "accepted", "tokens/s", "x plain", "95 % interval", "texts"):
         table.add_column(title, justify="right")
     drafted = {record.task.decoder: record.drafted for record in found}
     rows = [efficiency(found, decoder=name) for name in decoders]
     for row in rows:
         interval = f"{row.low:.3f} to {row.high:.3f}" if row.low is not None else "—"
         cells = [str(drafted[row.decoder]), f"{row.mean:.3f}", interval, f"{row.accepted:.3f}"]
-        table.add_row(row.decoder, *cells, f"{row.tokens_per_second:.1f}", str(row.num_texts))
-    notes = ["tokens/call: decoded tokens per serial call of the target; interval: over prompts, as in `report`"]
+        faster, low, high = measured_speedup(found, decoder=row.decoder)
+        sure = "—" if low is None or row.decoder == PLAIN else f"{low:.2f} to {high:.2f}"
+        speed = [f"{row.tokens_per_second:.1f}", "—" if faster is None else f"{faster:.2f}", sure]
+        table.add_row(row.decoder, *cells, *speed, str(row.num_texts))
+    notes = [
+        "tokens/call: decoded tokens per serial call of the target; interval: over prompts, as in `report`",
+        "x plain: measured wall time against plain decoding of the same prompts, below 1 where drafting costs more than it wins",
+    ]
     if min(row.num_prompts for row in rows) < FEW_PROMPTS:
         notes.append(f"fewer than {FEW_PROMPTS} prompts: the interval is rough")
     console = Console(width=160, no_color=True)
@@ -184,9 +197,3 @@ def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str
         for note in notes:
             console.print(note, style="dim")
     return capture.get()
-
-
-def _end_of_text(pair: Pair) -> int | None:
-    """Return the tokenizer's end-of-sequence token if it has one that both models score."""
-    token: Any = pair.tokenizer.eos_token_id
-    return int(token) if token is not None and int(token) < pair.num_tokens else None

@@ -53,10 +53,11 @@ class CausalModel:
         device: where the model is.
         temperature: ≥ 0; 0 puts all mass on the largest logit.
         top_p: nucleus mass in (0, 1], or None.
+        top_k: tokens to keep, before the nucleus, or None.
 
     Raises:
         AnalysisError: if the model is in training mode, on another device, or scores fewer than `num_tokens` tokens.
-        otm.errors.InvalidParameter: if temperature or top_p is out of range.
+        otm.errors.InvalidParameter: if temperature, top_p or top_k is out of range.
 
     Accuracy: that of the model's dtype. The softmax runs in float64. Two ways to the same context may differ by a rounding of
     the logits, as they do in every cached implementation; `forget` at the start of a text makes the text repeatable.
@@ -64,10 +65,18 @@ class CausalModel:
     Reference: the tree mask is SpecInfer's (Miao et al. 2024, section 4).
     """
 
-    def __init__(self, model: Any, num_tokens: int, device: str, temperature: float = 1.0, top_p: float | None = None) -> None:
-        otm.from_logits(np.zeros(1), temperature=temperature, top_p=top_p)  # refuses what is out of range
+    def __init__(
+        self,
+        model: Any,
+        num_tokens: int,
+        device: str,
+        temperature: float = 1.0,
+        top_p: float | None = None,
+        top_k: int | None = None,
+    ) -> None:
+        otm.from_logits(np.zeros(1), temperature=temperature, top_p=top_p, top_k=top_k)  # refuses what is out of range
         _check_model(model, device)
-        self.num_tokens, self.temperature, self.top_p = num_tokens, temperature, top_p
+        self.num_tokens, self.temperature, self.top_p, self.top_k = num_tokens, temperature, top_p, top_k
         self.max_length = longest_context(model)
         self.fallback, self._evaluator = choose_evaluator(model, device, num_tokens)
         self._calls = 0
@@ -115,7 +124,7 @@ class CausalModel:
         self._calls += 1
         logits = self._evaluator.logits(list(distinct))[:, : self.num_tokens]
         try:
-            mass = to_numpy(probabilities(logits, temperature=self.temperature, top_p=self.top_p))
+            mass = to_numpy(probabilities(logits, temperature=self.temperature, top_p=self.top_p, top_k=self.top_k))
         except otm.errors.InvalidDistribution as error:
             self.forget()  # keys and values may be NaN as well
             raise otm.errors.InvalidDistribution(

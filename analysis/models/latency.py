@@ -21,6 +21,8 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
+from otm.trees import CostSurface
+
 from ..errors import AnalysisError
 from ..files import write_json
 from ..provenance import environment, revision, weights_digest
@@ -111,6 +113,46 @@ def write_latency(
     }
     write_json(out, record, indent=None)
     return record
+
+
+def measure_passes(
+    draft: CausalModel,
+    target: CausalModel,
+    *,
+    nodes: Sequence[int],
+    contexts: Sequence[int],
+    seconds: float,
+    device: str,
+    tick: Callable[[], object] = lambda: None,
+) -> CostSurface:
+    """Time a draft step and target calls by tree nodes and context length, at batch 1, as decoding waits for them.
+
+    Args:
+        draft, target: the two models; sizes and contexts that they cannot hold are left out.
+        nodes: sizes of drafted trees, 0 among them.
+        contexts: lengths of what is cached.
+        seconds: stop after the round that passes this time.
+        device: where the models are.
+        tick: called after each round.
+
+    Returns:
+        CostSurface of medians.
+    """
+    limits = [model.max_length for model in (draft, target) if model.max_length is not None]
+    sizes = [count for count in nodes if count < target.num_tokens]
+    room = min(limits, default=1 << 30) - (1 + max(sizes)).bit_length()
+    lengths = sorted({max(1, min(context, room)) for context in contexts})
+    cells: dict[tuple[Any, ...], _Cell] = {}
+    for context in lengths:
+        cells["draft", context] = _tree_cell(draft, 0, context)
+        cells |= {("target", context, count): _tree_cell(target, count, context) for count in sizes}
+    times = _take_turns(cells, seconds=seconds, least=3, synchronise=_synchroniser(device), tick=tick)
+    medians = {name: _summary(values)["median"] for name, values in times.items()}
+    return CostSurface.of_points(
+        {(1, context): medians["draft", context] for context in lengths},
+        {(1, context, count + 1): medians["target", context, count] for context in lengths for count in sizes},
+        source="tree passes timed by advise",
+    )
 
 
 def latency_table(record: Mapping[str, Any]) -> str:

@@ -59,6 +59,25 @@ class Pair:
             raise AnalysisError(f"The prompt must contain at least one token; got {prompt!r}. Pass some text.")
         return tokens
 
+    def encode_chat(self, prompt: str) -> list[int]:
+        """Return the tokens of a user's message in the tokenizer's chat template, up to where the answer begins.
+
+        Raises:
+            AnalysisError: on an empty prompt, or a tokenizer without a template that takes one.
+        """
+        self.encode(prompt)
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise AnalysisError("The tokenizer must have a chat template; it has none. Leave --chat-template out.")
+        try:
+            text = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=False
+            )
+            # The template writes the special tokens itself.
+            tokens: list[int] = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        except Exception as error:  # templates are programs, and raise whatever they like
+            raise AnalysisError(f"The chat template does not take a user's message: {error!s:.200}. Leave it out.") from error
+        return tokens
+
     @torch.inference_mode()
     def next_logits(self, context: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return draft and target logits `(V,)` after a context, float32 on the pair's device."""
@@ -143,11 +162,19 @@ def load_pair(
     return Pair(draft=models[0], target=models[1], tokenizer=tokenizers[-1], device=place, num_tokens=num_tokens, notes=notes)
 
 
-def probabilities(logits: torch.Tensor, *, temperature: float, top_p: float | None = None) -> torch.Tensor:
+def end_of_text(pair: Pair) -> int | None:
+    """Return the tokenizer's end-of-sequence token if it has one that both models score."""
+    token: Any = pair.tokenizer.eos_token_id
+    return int(token) if token is not None and int(token) < pair.num_tokens else None
+
+
+def probabilities(
+    logits: torch.Tensor, *, temperature: float, top_p: float | None = None, top_k: int | None = None
+) -> torch.Tensor:
     """Return float64 probabilities `(..., V)` of float32 logits, on the same device."""
     import otm
 
-    return otm.from_logits(logits.double(), temperature=temperature, top_p=top_p)  # type: ignore[no-any-return]
+    return otm.from_logits(logits.double(), temperature=temperature, top_p=top_p, top_k=top_k)  # type: ignore[no-any-return]
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:

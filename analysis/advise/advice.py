@@ -1,0 +1,277 @@
+"""The measurement: texts and clocks in turns, looks at what they say, until the interval decides or the budget ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from otm.sequence import Decoder
+from otm.trees import Speedup, TreeShape
+
+from ..errors import AnalysisError
+from ..models.causal import CausalModel
+from .comparison import Tokens, Verdict, speedup, verdict_of
+from .costs import Clock, Clocked, StepModel, texts_for
+from .families import FAMILIES, Family, Limits, Plan
+from .texts import Text, continued
+
+LEAST_TEXTS = 4
+"""Texts of the first look, at least, whatever they take."""
+
+LEAST_ROUNDS = 5
+"""Rounds of the clock in a look, at least."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What is measured.
+
+    Attributes:
+        num_tokens: tokens of a text.
+        limits: within which plans are compared.
+        seconds: the budget.
+        quick: seconds of the first look; later ones double.
+        seed: of the texts and the clock's places.
+        confidence: of the intervals, over all looks.
+    """
+
+    num_tokens: int = 64
+    limits: Limits = dataclasses.field(default_factory=lambda: Limits(64, 8))
+    seconds: float = 300.0
+    quick: float = 50.0
+    seed: int = 0
+    confidence: float = 0.95
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Row:
+    """One plan that was timed.
+
+    Attributes:
+        plan: the plan.
+        tokens: per target call.
+        seconds: of a step: draft calls, target call, everything else.
+        first: seconds of the step that reads the prompt as well.
+        over_plain, over_chain: speed-ups over plain decoding and over the best chain.
+    """
+
+    plan: Plan
+    tokens: float
+    seconds: tuple[float, float, float]
+    first: float
+    over_plain: Speedup
+    over_chain: Speedup
+
+    @property
+    def shape(self) -> TreeShape:
+        """What is drafted."""
+        return self.plan.decoder.shape
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Advice:
+    """What to do.
+
+    Attributes:
+        asked: what was measured.
+        verdict: whether to draft at all.
+        rows: the best plan of each family, the fastest first.
+        chain: the fastest chain.
+        chains: tokens per call of chains of 1, 2, … drafts.
+        plain_seconds: of one token without drafts.
+        plain_first: of the first one, which reads the prompt as well.
+        model: seconds of steps that were not timed.
+        looks, texts, prompts, rounds: how much was measured.
+        decided: whether the interval decided, or the budget ended.
+        num_plans: how many were compared.
+    """
+
+    asked: Asked
+    verdict: Verdict
+    rows: tuple[Row, ...]
+    chain: Row
+    chains: tuple[float, ...]
+    plain_seconds: float
+    plain_first: float
+    model: StepModel
+    looks: int
+    texts: int
+    prompts: int
+    rounds: int
+    decided: bool
+    num_plans: int
+
+    @property
+    def best(self) -> Row:
+        """The fastest plan, which may be slower than plain decoding."""
+        return self.rows[0]
+
+
+def advise(
+    draft: CausalModel,
+    target: CausalModel,
+    prompts: Sequence[Sequence[int]],
+    *,
+    asked: Asked,
+    eos: int | None,
+    progress: Callable[[str], object] = lambda what: None,
+) -> Advice:
+    """Measure acceptance along the target's texts and the cost of steps, and say what to do.
+
+    Args:
+        draft, target: the models.
+        prompts: their tokens, of equal weight.
+        asked: how much, and within what.
+        eos: the token that ends a text.
+        progress: told what is being done, often.
+
+    Raises:
+        AnalysisError: if no prompt leaves room for a text.
+    """
+    return _Measurement(draft, target, prompts, asked, eos, progress).run()
+
+
+class _Measurement:
+    def __init__(
+        self,
+        draft: CausalModel,
+        target: CausalModel,
+        prompts: Sequence[Sequence[int]],
+        asked: Asked,
+        eos: int | None,
+        progress: Callable[[str], object],
+    ) -> None:
+        self.draft, self.target, self.prompts, self.asked, self.eos = draft, target, prompts, asked, eos
+        self.progress = progress
+        self.rng = np.random.default_rng([asked.seed, 1])
+        self.laws: dict[Family, list[Any]] = {family: [] for family in FAMILIES}
+        self.owners: list[int] = []
+        self.known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        self.asked_for = 0
+        self.clock = Clock(Clocked(draft), Clocked(target), self.known, eos, self.rng)
+        self.probes = {family.name: list(family.probes(asked.limits)) for family in FAMILIES}
+
+    def run(self) -> Advice:
+        """Look until it is decided."""
+        began, share, looks = time.perf_counter(), self.asked.quick, 0
+        while True:
+            looks += 1
+            self._read(share * 0.5, looks)
+            advice = self._look(share * 0.5, looks)
+            left = self.asked.seconds - (time.perf_counter() - began)
+            share = min(2.0 * share, left)
+            if advice.decided or left <= 0.1 * self.asked.quick:
+                return advice
+
+    def _read(self, seconds: float, look: int) -> None:
+        """Read texts until the time is over: some at least, and in the first look every prompt at most once."""
+        deadline, most = time.perf_counter() + seconds, len(self.prompts) * look
+        least = len(self.owners) + (min(LEAST_TEXTS, len(self.prompts)) if look == 1 else 1)
+        while self.asked_for < most and (time.perf_counter() < deadline or len(self.owners) < least):
+            turn, number = divmod(self.asked_for, len(self.prompts))
+            self.asked_for += 1
+            self.progress(f"look {look}: texts")
+            for text in self._continued(number, turn):
+                for family in FAMILIES:
+                    law = family.law(text, limits=self.asked.limits, eos=self.eos, rng=self.rng)
+                    self.laws[family].append(law)
+                self.owners.append(number)
+                self.known += texts_for([text])
+        if not self.owners:
+            raise AnalysisError("No prompt leaves room for a text within the models' positions. Cut them with --prompt-tokens.")
+
+    def _continued(self, number: int, turn: int) -> list[Text]:
+        return list(
+            continued(
+                self.draft,
+                self.target,
+                [self.prompts[number]],
+                num_tokens=self.asked.num_tokens + self.asked.limits.depth,
+                eos=self.eos,
+                seed=self.asked.seed,
+                round_number=1 + turn * len(self.prompts) + number,
+            )
+        )
+
+    def _look(self, seconds: float, look: int) -> Advice:
+        """Time what tells most, and compare."""
+        plans = [
+            plan
+            for family in FAMILIES
+            for plan in family.plans(self.laws[family], limits=self.asked.limits, starts=self.asked.num_tokens)
+        ]
+        tokens = Tokens.of(plans, self.owners)
+        every = list(dict.fromkeys(decoder for decoders in self.probes.values() for decoder in decoders))
+        self._time(every, 0.4 * seconds if look == 1 else 0.1 * seconds, look)
+        model = StepModel.fitted(self.clock, self.probes)
+        guessed = np.log(tokens.mean) - np.log([model.seconds(plan) for plan in plans])
+        finalists = [index for name in self.probes for index in _best_of(plans, guessed, name)]
+        self._time([plans[index].decoder for index in finalists], 0.6 * seconds if look == 1 else 0.9 * seconds, look)
+        return self._compared(plans, tokens, finalists, model, look)
+
+    def _time(self, decoders: Sequence[Decoder], seconds: float, look: int) -> None:
+        deadline, rounds = time.perf_counter() + seconds, 0
+        while rounds < LEAST_ROUNDS or time.perf_counter() < deadline:
+            self.clock.round(decoders, tick=lambda: self.progress(f"look {look}: costs"))
+            rounds += 1
+
+    def _compared(self, plans: Sequence[Plan], tokens: Tokens, finalists: Sequence[int], model: StepModel, look: int) -> Advice:
+        clock = self.clock
+        critical = tokens.critical(error=(1.0 - self.asked.confidence) / 2.0**look, seed=self.asked.seed)
+        timed = {index: clock.ratio(plans[index].decoder) for index in finalists}
+        speeds = {index: float(tokens.mean[index]) / timed[index][0] for index in finalists}
+        order = sorted(finalists, key=speeds.__getitem__, reverse=True)
+        chain = next(index for index in order if plans[index].family == FAMILIES[0].name)
+
+        def row(index: int) -> Row:
+            influence, error = tokens.influence[:, index], timed[index][1]
+            both = np.hypot(error, timed[chain][1]) if index != chain else 0.0
+            pieces = clock.pieces[plans[index].decoder]
+            whole = clock.seconds(plans[index].decoder)
+            parts = np.array([np.median(pieces.draft), np.median(pieces.target), np.median(pieces.rest)])
+            draft, target, rest = (parts / parts.sum() * whole).tolist()
+            return Row(
+                plans[index],
+                float(tokens.mean[index]),
+                (draft, target, rest),
+                clock.first_seconds(plans[index].decoder),
+                speedup(speeds[index], influence, tokens, clock_error=error, critical=critical),
+                speedup(
+                    speeds[index] / speeds[chain],
+                    influence - tokens.influence[:, chain],
+                    tokens,
+                    clock_error=float(both),
+                    critical=critical,
+                ),
+            )
+
+        best = {plans[index].family: row(index) for index in reversed(order)}
+        rows = sorted(best.values(), key=lambda one: -one.over_plain.value)
+        verdict = verdict_of(rows[0].over_plain, [row(index).over_plain for index in order])
+        chains = [float(tokens.mean[i]) for i, plan in enumerate(plans) if plan.family == FAMILIES[0].name]
+        return Advice(
+            asked=self.asked,
+            verdict=verdict,
+            rows=tuple(rows),
+            chain=best[FAMILIES[0].name],
+            chains=tuple(chains),
+            plain_seconds=clock.plain_seconds,
+            plain_first=clock.first_seconds(None),
+            model=model,
+            looks=look,
+            texts=len(self.owners),
+            prompts=tokens.clusters,
+            rounds=timed[order[0]][2],
+            decided=verdict != "undecided",
+            num_plans=len(plans),
+        )
+
+
+def _best_of(plans: Sequence[Plan], guessed: Any, family: str, most: int = 2) -> list[int]:
+    """Return the plans of a family that promise most."""
+    mine = [index for index, plan in enumerate(plans) if plan.family == family]
+    return sorted(mine, key=lambda index: -float(guessed[index]))[:most]

@@ -1,0 +1,231 @@
+"""What steps cost on this machine: real steps of real decoders, taken apart into draft calls, the target call and the rest.
+
+A step is timed where decoding stands: after a random part of a sampled text, with the caches of the step before. Everything takes
+turns, so that a slow minute of a shared machine hits all of it and ratios keep their meaning; a ratio's interval is over rounds.
+Steps that are not timed are modelled from the pieces of those that are: a draft call by the vertices that draft in it, a target
+call by its nodes, the rest (drawing, checking, verification) by levels and nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from otm.sequence import Decoder, LanguageModel, Uniforms, step
+from otm.trees import TreeShape
+
+from ..decode.plain import plain_step
+from ..models.causal import CausalModel
+from .families import Plan, widths
+from .texts import Text
+
+Floats = NDArray[np.float64]
+
+STEPS = 4
+"""Steps that are timed in a row, after one that fills the caches."""
+
+FROM_START = 0.3
+"""Share of rounds that start right after a prompt, and so time the step that reads it."""
+
+
+class Clocked:
+    """A language model that adds up how long its answers take."""
+
+    def __init__(self, model: CausalModel) -> None:
+        self.model, self.seconds = model, 0.0
+        self.num_tokens = model.num_tokens
+
+    def next(self, context: Sequence[int]) -> Floats:
+        """Return the next-token distribution `(V,)`."""
+        mass: Floats = self.next_batch([context])[0]
+        return mass
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> Floats:
+        """Return the next-token distributions `(n, V)`, on the clock."""
+        start = time.perf_counter()
+        answer = self.model.next_batch(contexts)  # on the host: a device has been waited for
+        self.seconds += time.perf_counter() - start
+        return answer
+
+
+@dataclasses.dataclass
+class Pieces:
+    """Seconds of the steps of one decoder, a mean for each round: draft calls, the target call, everything else."""
+
+    draft: list[float] = dataclasses.field(default_factory=list)
+    target: list[float] = dataclasses.field(default_factory=list)
+    rest: list[float] = dataclasses.field(default_factory=list)
+    first: list[float] = dataclasses.field(default_factory=list)
+    tokens: int = 0
+    steps: int = 0
+
+    @property
+    def totals(self) -> Floats:
+        """Seconds per step, round by round."""
+        totals: Floats = np.asarray([self.draft, self.target, self.rest], dtype=np.float64).sum(axis=0)
+        return totals
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Clock:
+    """Times steps of decoders in turns, and keeps what was timed.
+
+    Attributes:
+        draft, target: the models.
+        texts: prompts and continuations in which steps are timed.
+        eos: the token that ends a text.
+        rng: chooses where.
+        pieces: by decoder, None for plain decoding.
+        rounds: by decoder, the number of each round that it took part in.
+    """
+
+    draft: Clocked
+    target: Clocked
+    texts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
+    eos: int | None
+    rng: np.random.Generator
+    pieces: dict[Decoder | None, Pieces] = dataclasses.field(default_factory=dict)
+    plain: dict[Decoder, list[float]] = dataclasses.field(default_factory=dict)
+
+    def round(self, decoders: Sequence[Decoder], *, tick: Callable[[], object] = lambda: None) -> None:
+        """Time some steps of every decoder, plain decoding before and after each."""
+        number = int(self.rng.integers(len(self.texts)))
+        prefix, continuation = self.texts[number]
+        start = int(self.rng.integers(len(continuation))) if self.rng.random() > FROM_START else 0
+        context = prefix + continuation[:start]
+        before = self._visit(None, context, reads_prompt=start == 0)
+        for decoder in decoders:
+            self._visit(decoder, context, reads_prompt=start == 0)
+            after = self._visit(None, context, reads_prompt=start == 0)
+            self.plain.setdefault(decoder, []).append((before + after) / 2)
+            before = after
+            tick()
+
+    def _visit(self, decoder: Decoder | None, context: tuple[int, ...], *, reads_prompt: bool) -> float:
+        """Take a step that fills the caches and some that are timed; return their mean time."""
+        self.draft.model.forget()
+        self.target.model.forget()
+        source = Uniforms(self.rng)
+        rows = []
+        for number in range(1 + STEPS * (1 if decoder is not None else 2)):
+            self.draft.seconds = self.target.seconds = 0.0
+            began = time.perf_counter()
+            tokens = self._step(decoder, context, source)
+            whole = time.perf_counter() - began
+            calls = self.draft.seconds, self.target.seconds
+            if not number and reads_prompt:
+                self.pieces.setdefault(decoder, Pieces()).first.append(whole)
+            if number:
+                rows.append((*calls, whole - sum(calls), len(tokens)))
+            context += tokens
+            if context[-1] == self.eos:
+                context = context[:-1]  # only where the time goes is asked for, not how texts end
+        mean = np.mean(rows, axis=0)
+        pieces = self.pieces.setdefault(decoder, Pieces())
+        for name, value in zip(("draft", "target", "rest"), mean, strict=False):
+            getattr(pieces, name).append(float(value))
+        pieces.tokens += sum(int(row[3]) for row in rows)
+        pieces.steps += len(rows)
+        return float(mean[:3].sum())
+
+    def _step(self, decoder: Decoder | None, context: tuple[int, ...], source: Uniforms) -> tuple[int, ...]:
+        if decoder is None:
+            return (plain_step(self.target, context, source),)
+        models: dict[str, LanguageModel] = {"draft": self.draft, "target": self.target}
+        return step(decoder, **models, context=context, source=source, eos=self.eos).tokens
+
+    def ratio(self, decoder: Decoder) -> tuple[float, float, int]:
+        """Return a step's time over plain decoding's, the standard error of its logarithm, and the number of rounds.
+
+        The median over rounds, which a round that was interrupted does not move.
+        """
+        ratios = np.log(self.pieces[decoder].totals / np.asarray(self.plain[decoder]))
+        spread = 1.4826 * float(np.median(np.abs(ratios - np.median(ratios))))
+        return float(np.exp(np.median(ratios))), 1.2533 * spread / np.sqrt(len(ratios)), len(ratios)
+
+    @property
+    def plain_seconds(self) -> float:
+        """Seconds per token of plain decoding."""
+        return float(np.median(self.pieces[None].totals))
+
+    def first_seconds(self, decoder: Decoder | None) -> float:
+        """Seconds of the step that reads the prompt as well; that of any step where none was timed."""
+        first = self.pieces[decoder].first
+        return float(np.median(first)) if first else self.seconds(decoder) if decoder is not None else self.plain_seconds
+
+    def seconds(self, decoder: Decoder) -> float:
+        """Seconds per step of a decoder that was timed: its ratio times plain decoding's."""
+        return self.ratio(decoder)[0] * self.plain_seconds
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepModel:
+    """Seconds of any step, from the pieces of those that were timed.
+
+    Attributes:
+        draft: seconds of a draft call, and of each vertex that drafts in it.
+        target: nodes, and seconds of a target call that checks as many.
+        rest: by family, seconds of a step, of each level and of each node.
+    """
+
+    draft: tuple[float, float]
+    target: tuple[tuple[int, ...], tuple[float, ...]]
+    rest: Mapping[str, tuple[float, float, float]]
+
+    @classmethod
+    def fitted(cls, clock: Clock, families: Mapping[str, Sequence[Decoder]]) -> StepModel:
+        """Fit the pieces, none of which takes less than no time."""
+        timed = [decoder for decoders in families.values() for decoder in decoders]
+        shapes = [decoder.shape for decoder in timed]
+        draft = _fit([[shape.depth, sum(widths(shape))] for shape in shapes], [_typical(clock, d, "draft") for d in timed])
+        calls: dict[int, list[float]] = {0: [float(np.median(clock.pieces[None].target))]}
+        for decoder, shape in zip(timed, shapes, strict=True):
+            calls.setdefault(shape.num_nodes, []).append(_typical(clock, decoder, "target"))
+        nodes = sorted(calls)
+        # More nodes do not take less time: what says so is noise, and neighbours are averaged until none does.
+        target = scipy.optimize.isotonic_regression([float(np.median(calls[n])) for n in nodes]).x
+        rest = {
+            name: _fit(
+                [[1.0, d.shape.depth, d.shape.num_nodes] for d in decoders], [_typical(clock, d, "rest") for d in decoders]
+            )
+            for name, decoders in families.items()
+        }
+        return cls((draft[0], draft[1]), (tuple(nodes), tuple(map(float, target))), rest)  # type: ignore[arg-type]
+
+    def seconds(self, plan: Plan) -> float:
+        """Return the seconds of a step of a plan."""
+        shape: TreeShape = plan.decoder.shape
+        per_call, per_vertex = self.draft
+        fixed, level, node = self.rest[plan.family]
+        calls = per_call * shape.depth + per_vertex * sum(widths(shape))
+        return calls + self.checking(shape.num_nodes) + fixed + level * shape.depth + node * shape.num_nodes
+
+    def checking(self, nodes: int) -> float:
+        """Return the seconds of a target call that checks some nodes, the last two measurements continued beyond them."""
+        points, seconds = self.target
+        if nodes <= points[-1] or len(points) == 1:
+            return float(np.interp(nodes, points, seconds))
+        return seconds[-1] + (seconds[-1] - seconds[-2]) / (points[-1] - points[-2]) * (nodes - points[-1])
+
+
+def texts_for(texts: Sequence[Text]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return prompts and continuations without their distributions."""
+    return [(text.prefix, tuple(text.tokens.tolist())) for text in texts]
+
+
+def _typical(clock: Clock, decoder: Decoder, piece: str) -> float:
+    """Return a piece of a step, as a share of plain decoding beside it and so free of what slows both."""
+    shares = np.asarray(getattr(clock.pieces[decoder], piece)) / np.asarray(clock.plain[decoder])
+    return float(np.median(shares)) * clock.plain_seconds
+
+
+def _fit(features: Sequence[Sequence[float]], values: Sequence[float]) -> tuple[float, ...]:
+    """Return non-negative coefficients, by least squares of relative errors."""
+    matrix, found = np.asarray(features, dtype=np.float64), np.asarray(values)
+    weight = 1.0 / np.maximum(found, 1e-9)
+    return tuple(float(value) for value in scipy.optimize.nnls(matrix * weight[:, None], found * weight)[0])

@@ -1,0 +1,187 @@
+"""What is compared: families of decoders, each with every plan within the limits and its exact walk along the texts.
+
+A family reads a law off each text once and then walks along it with as many plans as it likes. Context-dependent trees will be one
+more family once a decoder in `otm.sequence.DECODERS` grows them: a law of its own, and the walk that follows its steps.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, final
+
+import numpy as np
+
+import otm
+from otm.sequence import Decoder, DraftSelection, Gsd, SpeculativeSampling
+from otm.trees import TreeShape, optimal_tree
+
+from .laws import RankLaw, SurvivorLaw, kseq_survivors, optimal_survivors, rejection_ranks
+from .texts import Text
+from .walk import Walk, along_all_lengths, along_tree
+
+NUMBERS = (2, 3, 4, 6, 8, 12, 16)
+"""Numbers of i.i.d. sequences that are compared."""
+
+WIDTH = 8
+"""Most children of a vertex of a tree."""
+
+SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Sizes of trees that are compared, within the budget."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Within what plans are compared: drafted nodes of a step, drafts in a row, and i.i.d. sequences."""
+
+    nodes: int
+    depth: int
+    sequences: int = 4
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of sequences that are compared."""
+        return tuple(k for k in NUMBERS if k <= min(self.sequences, self.nodes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A decoder and what it is expected to do on each text."""
+
+    family: str
+    text: str
+    decoder: Decoder
+    walks: tuple[Walk, ...]
+
+
+class Family(abc.ABC):
+    """A kind of decoders that share one law of what becomes of drafts."""
+
+    name: str
+
+    @abc.abstractmethod
+    def law(self, text: Text, *, limits: Limits, eos: int | None, rng: np.random.Generator) -> Any:
+        """Return what a walk needs to know of a text."""
+
+    @abc.abstractmethod
+    def plans(self, laws: Sequence[Any], *, limits: Limits, starts: int) -> Iterator[Plan]:
+        """Yield every plan within the limits."""
+
+    @abc.abstractmethod
+    def probes(self, limits: Limits) -> Iterator[Decoder]:
+        """Yield a few decoders whose steps, when timed, tell what others of the family cost."""
+
+
+@final
+class Chains(Family):
+    """One sequence of drafts: what engines do today."""
+
+    name = "chain"
+
+    def law(self, text: Text, *, limits: Limits, eos: int | None, rng: np.random.Generator) -> SurvivorLaw:
+        """Return the law of a single draft, which every optimal verifier shares."""
+        return kseq_survivors(text.draft, text.target, text.tokens, most=1, eos=eos)
+
+    def plans(self, laws: Sequence[SurvivorLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
+        """Yield all lengths."""
+        walks = [along_all_lengths(law, num_drafts=1, most=min(limits.depth, limits.nodes), starts=starts) for law in laws]
+        for length, row in enumerate(zip(*walks, strict=True), start=1):
+            yield Plan(self.name, f"SpeculativeSampling({length})", SpeculativeSampling(length), row)
+
+    def probes(self, limits: Limits) -> Iterator[Decoder]:
+        """Yield lengths on a geometric scale."""
+        for length in sorted({min(length, limits.depth, limits.nodes) for length in (1, 2, 4, limits.depth)}):
+            yield SpeculativeSampling(length)
+
+
+@final
+class Sequences(Family):
+    """K i.i.d. sequences of L drafts."""
+
+    def __init__(self, verifier: otm.Verifier, name: str) -> None:
+        self.verifier, self.name = verifier, name
+
+    def law(self, text: Text, *, limits: Limits, eos: int | None, rng: np.random.Generator) -> SurvivorLaw:
+        """Return the law of the survivors for up to the largest K."""
+        survivors = optimal_survivors if isinstance(self.verifier, otm.Optimal) else kseq_survivors
+        most = max(limits.numbers, default=1)
+        return survivors(text.draft, text.target, text.tokens, most=most, eos=eos)
+
+    def plans(self, laws: Sequence[SurvivorLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
+        """Yield every K with every L."""
+        for number in limits.numbers:
+            most = min(limits.depth, limits.nodes // number)
+            walks = [along_all_lengths(law, num_drafts=number, most=most, starts=starts) for law in laws]
+            for length, row in enumerate(zip(*walks, strict=True), start=1):
+                yield self._plan(number, length, row)
+
+    def probes(self, limits: Limits) -> Iterator[Decoder]:
+        """Yield few and many, short and long ones."""
+        fewest, most = min(limits.numbers, default=0), max(limits.numbers, default=0)
+        for number, length in {(fewest, 1), (fewest, 4), (most, 2), (most, 8)}:
+            if number and (length := min(limits.depth, length, limits.nodes // number)):
+                yield self._plan(number, length, ()).decoder
+
+    def _plan(self, number: int, length: int, walks: tuple[Walk, ...]) -> Plan:
+        decoder = DraftSelection(number, length, self.verifier)
+        return Plan(self.name, f"DraftSelection({number}, {length}, {type(self.verifier).__name__}())", decoder, walks)
+
+
+@final
+class StaticTrees(Family):
+    """The optimal trees of children without replacement, verified by recursive rejection.
+
+    The tree of each size and depth is the best for the acceptance by rank, averaged over all positions; what it is expected to do
+    is then computed along the texts, where positions differ.
+    """
+
+    name = "static tree"
+
+    def law(self, text: Text, *, limits: Limits, eos: int | None, rng: np.random.Generator) -> RankLaw:
+        """Return the law by rank."""
+        most = min(WIDTH, limits.nodes, text.draft.shape[1])
+        return rejection_ranks(text.draft, text.target, text.tokens, most=most, eos=eos, rng=rng)
+
+    def plans(self, laws: Sequence[RankLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
+        """Yield the optimal tree of every size and depth that branches; without branches it is a chain."""
+        mean = np.concatenate([law.accepted for law in laws]).mean(axis=0)
+        vector = np.sort(np.clip(mean, 0.0, 1.0))[::-1]
+        seen = set()
+        for depth, nodes in itertools.product(range(1, limits.depth + 1), SIZES):
+            if nodes > limits.nodes or nodes <= depth:
+                continue
+            shape = optimal_tree(vector / max(1.0, vector.sum()), num_nodes=nodes, max_depth=depth).shape
+            if shape.width < 2 or shape in seen:
+                continue
+            seen.add(shape)
+            walks = tuple(along_tree(law, shape=shape, starts=starts) for law in laws)
+            yield Plan(self.name, f"Gsd(parents({shape.parents.tolist()}))", Gsd(shape), walks)
+
+    def probes(self, limits: Limits) -> Iterator[Decoder]:
+        """Yield trees of a drafter that is right every other time."""
+        for nodes, depth in ((2, 1), (8, 3), (24, 5), (limits.nodes, limits.depth)):
+            if nodes <= limits.nodes and depth <= limits.depth:
+                yield Gsd(optimal_tree([0.5, 0.15, 0.08, 0.04], num_nodes=nodes, max_depth=depth).shape)
+
+
+FAMILIES: tuple[Family, ...] = (
+    Chains(),
+    Sequences(otm.KSeq(), "K sequences, K-SEQ"),
+    Sequences(otm.Optimal(), "K sequences, optimal"),
+    StaticTrees(),
+)
+"""Every family that is compared."""
+
+NOT_COMPARED = "trees that depend on the context: no decoder here drafts them"
+
+
+def widths(shape: TreeShape) -> list[int]:
+    """Return how many vertices of each level draft, the root first.
+
+    >>> widths(TreeShape.sequences(2, 3))
+    [1, 2, 2]
+    """
+    drafting = shape.num_children > 0
+    return [int((drafting & (shape.levels == level)).sum()) for level in range(shape.depth)]

@@ -1,0 +1,85 @@
+"""The advice as JSON, for scripts and the report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from otm.trees import CostSurface, Speedup
+
+from .advice import Advice, Row
+from .engines import chain_settings, eagle_choices, engine_chain
+from .families import NOT_COMPARED
+from .screen import named
+from .trial import Trial
+
+FORMAT = "otm.advice"
+VERSION = 1
+
+
+def advice_record(
+    advice: Advice, *, draft: str, surfaces: Mapping[str, CostSurface], trials: Sequence[Trial], manifest: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return everything that was measured and said.
+
+    Args:
+        advice: what was measured.
+        draft: the draft model's name, for engines.
+        surfaces: measured passes by name, as `otm plan --costs` takes them.
+        trials: real runs, if any.
+        manifest: models, processing, device, load.
+    """
+    chain = engine_chain(advice.chains, advice.model)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "verdict": advice.verdict,
+        "decided": advice.decided,
+        "confidence": advice.asked.confidence,
+        "best": _row(advice.best),
+        "chain": _row(advice.chain),
+        "rows": [_row(row) for row in advice.rows],
+        "not_compared": [NOT_COMPARED],
+        "chains": {"tokens_per_call": list(advice.chains)},
+        "plain": {"seconds_per_token": advice.plain_seconds, "first": advice.plain_first},
+        "step_model": dataclasses.asdict(advice.model),
+        "costs": {name: surface.to_json() for name, surface in surfaces.items()},
+        "measured": {
+            "looks": advice.looks,
+            "texts": advice.texts,
+            "prompts": advice.prompts,
+            "rounds": advice.rounds,
+            "plans": advice.num_plans,
+            "asked": dataclasses.asdict(advice.asked),
+        },
+        "engines": {
+            "length": chain.length if chain.pays else 0,
+            "speedup": chain.speedup,
+            "basis": "passes alone, batch 1",
+            "settings": chain_settings(draft, chain.length) if chain.pays else {},
+        },
+        "run": [dataclasses.asdict(one) for one in trials],
+        "manifest": dict(manifest),
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "family": row.plan.family,
+        "name": named(row),
+        "decoder": row.plan.text,
+        "nodes": row.shape.num_nodes,
+        "depth": row.shape.depth,
+        "width": row.shape.width,
+        "tokens_per_call": row.tokens,
+        "seconds": dict(zip(("draft", "target", "rest"), row.seconds, strict=True)),
+        "over_plain": _limits(row.over_plain),
+        "over_chain": _limits(row.over_chain),
+        "eagle_choices": eagle_choices(row.shape) if row.plan.family == "static tree" else None,
+    }
+
+
+def _limits(speedup: Speedup) -> dict[str, float | None]:
+    limits = dataclasses.asdict(speedup)
+    return {name: None if value != value else value for name, value in limits.items()}

@@ -1,0 +1,173 @@
+"""The advice on one screen: what to do, how plans compare, what limits them, where costs come from, what to tell engines."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from otm.sequence import DraftSelection, SpeculativeSampling
+from otm.trees import CostSurface, Speedup
+
+from .advice import Advice, Row
+from .engines import chain_settings, engine_chain
+from .families import NOT_COMPARED
+from .trial import Trial
+
+WIDTH = 80
+"""Columns."""
+
+
+def screen(advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passes: CostSurface) -> str:
+    """Return the answer.
+
+    Args:
+        advice: what was measured.
+        draft: the draft model's name, for engines.
+        surroundings: device, threads, dtype, load and whatever else the costs depend on.
+        passes: calls by context length.
+    """
+    lines = [
+        *_headline(advice),
+        "",
+        *_table(advice),
+        *_limits(advice),
+        *_costs(advice, surroundings, passes),
+        *_measured(advice),
+    ]
+    return "\n".join([*lines, *_engines(advice, draft)])
+
+
+def named(row: Row) -> str:
+    """Return a plan in words."""
+    match row.plan.decoder:
+        case SpeculativeSampling(length=length):
+            return f"chain of {length}"
+        case DraftSelection(num_drafts=number, length=length, verifier=verifier):
+            return f"{number} sequences x {length}, {verifier}"
+    return f"tree of {row.shape.num_nodes} nodes, depth {row.shape.depth}"
+
+
+def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
+    """Return predicted beside measured wall time."""
+    if not trials:
+        return "run     no prompt leaves room for a text; nothing was run"
+    lines = [
+        f"run     {trials[0].texts} texts, each decoded in every way in turns, prompts included",
+        f"{'':28}{'tokens per call':>16}{'seconds':>18}{'x plain':>18}",
+        f"{'':28}{'measured':>16}{'predicted':>10}{'meas.':>8}{'predicted':>10}{'meas.':>8}",
+    ]
+    for one in trials:
+        lines.append(
+            f"  {names.get(one.name, one.name):26.26}{one.tokens / one.calls:16.2f}{one.predicted:10.2f}{one.seconds:8.2f}"
+            f"{one.predicted_speedup:10.2f}{one.speedup:8.2f}"
+        )
+    off = max(abs(one.predicted_speedup / one.speedup - 1.0) for one in trials)
+    wall = max(abs(one.predicted / one.seconds - 1.0) for one in trials)
+    lines.append(
+        f"  off by at most {100 * wall:.0f} % of the wall time, and {100 * off:.0f} % of the speed-up: other load moves both ways"
+    )
+    return "\n".join(lines)
+
+
+def _headline(advice: Advice) -> Iterator[str]:
+    best = advice.best
+    where = "plain decoding"
+    if advice.verdict == "speculate":
+        yield f"SPECULATE: {named(best)}"
+        yield f"  {best.over_plain.over(where)}, {best.tokens:.2f} tokens a call"
+        if best is not advice.chain:
+            yield f"  {best.over_chain.over(f'the best chain, of {advice.chain.shape.depth}')}"
+        else:
+            yield "  no other plan within the limits is faster than this chain"
+    elif advice.verdict == "do not speculate":
+        yield "DO NOT SPECULATE with this pair on this machine"
+        yield f"  the fastest plan, {named(best)}, runs at {best.over_plain.over(where)}"
+    else:
+        lean = "SPECULATE, MAYBE" if best.over_plain.value > 1.0 else "DO NOT SPECULATE, PROBABLY"
+        yield f"{lean}: the interval of the fastest plan contains 1"
+        yield f"  {named(best)}: {best.over_plain.over(where)}, {best.tokens:.2f} tokens a call"
+        yield "  more --seconds or more prompts may decide"
+    yield f"  ({100 * advice.asked.confidence:g} % over prompts, for all {advice.num_plans} plans and every look at once)"
+
+
+def _table(advice: Advice) -> Iterator[str]:
+    yield f"{'':34}{'tokens':>7}{'ms per':>8}   {'x plain':19}{'x chain':>8}"
+    yield f"{'':34}{'a call':>7}{'call':>8}"
+    yield f"{'plain decoding':34}{1:7.2f}{1e3 * advice.plain_seconds:8.2f}   {'1':19}{1 / advice.chain.over_plain.value:8.2f}"
+    for row in advice.rows:
+        speed = _short(row.over_plain)
+        yield f"{named(row):34.34}{row.tokens:7.2f}{1e3 * sum(row.seconds):8.2f}   {speed:19}{row.over_chain.value:8.2f}"
+    yield ""
+
+
+def _limits(advice: Advice) -> Iterator[str]:
+    best, model = advice.best, advice.model
+    draft, call = sum(model.draft), model.checking(0)
+    first = advice.chains[0] - 1.0
+    shares = [100.0 * part / sum(best.seconds) for part in best.seconds]
+    said = (
+        f"the first draft is accepted {100 * first:.0f} % of the time; a draft call takes {draft / call:.2f} of a target call, a "
+        f"call that checks {best.shape.num_nodes} nodes {model.checking(best.shape.num_nodes) / call:.2f}. A step of the fastest "
+        f"plan: {shares[0]:.0f} % drafting, {shares[1]:.0f} % target, {shares[2]:.0f} % drawing and verifying in Python"
+    )
+    yield from _paragraph("limits", said)
+    bounds = []
+    if best.shape.depth == advice.asked.limits.depth:
+        bounds.append(f"--max-depth {advice.asked.limits.depth}")
+    if best.shape.num_nodes >= advice.asked.limits.nodes:
+        bounds.append(f"--max-nodes {advice.asked.limits.nodes}")
+    if bounds:
+        yield from _paragraph("", f"the fastest plan stands at {' and '.join(bounds)}: more may pay")
+
+
+def _costs(advice: Advice, surroundings: Mapping[str, Any], passes: CostSurface) -> Iterator[str]:
+    nodes = advice.model.target[0]
+    shown = [0, *sorted({nodes[len(nodes) // 2], nodes[-1]} - {0})]
+    calls = ", ".join(f"{n}: {1e3 * advice.model.checking(n):.1f}" for n in shown)
+    yield from _paragraph(
+        "costs",
+        f"real steps timed here, batch 1 ({', '.join(f'{name} {value}' for name, value in surroundings.items())}): a draft call "
+        f"{1e3 * sum(advice.model.draft):.1f} ms, target calls by nodes checked {calls} ms; "
+        + ", ".join(
+            f"{1e3 * passes.at(batch=1, context=context, length=0).target:.1f} ms after {context} tokens"
+            for context in (passes.contexts[0], passes.contexts[-1])
+        ),
+    )
+
+
+def _measured(advice: Advice) -> Iterator[str]:
+    ended = "" if advice.decided else "; the budget ended before the interval decided"
+    yield from _paragraph(
+        "basis",
+        f"{advice.texts} texts of the target from {advice.prompts} prompts, acceptance exact given the text; "
+        f"{advice.rounds} rounds of timing; {advice.num_plans} plans of at most {advice.asked.limits.nodes} nodes and depth "
+        f"{advice.asked.limits.depth}"
+        f"{ended}. Not compared: {NOT_COMPARED}",
+    )
+
+
+def _engines(advice: Advice, draft: str) -> Iterator[str]:
+    chain = engine_chain(advice.chains, advice.model)
+    if not chain.pays:
+        yield from _paragraph(
+            "engines",
+            f"where only the passes cost, the best chain, of {chain.length}, gives {chain.speedup:.2f} x: configure no draft model "
+            "in vLLM, SGLang, TensorRT-LLM or llama.cpp",
+        )
+        return
+    yield from _paragraph(
+        "engines", f"where only the passes cost, a chain of {chain.length} gives {chain.speedup:.2f} x plain; for that:"
+    )
+    for engine, text in chain_settings(draft, chain.length).items():
+        # One line each, however long: it is there to be copied.
+        yield f"  {engine}: {text}"
+
+
+def _short(speedup: Speedup) -> str:
+    return f"{speedup.value:.2f}" + ("" if math.isnan(speedup.low) else f" ({speedup.low:.2f} to {speedup.high:.2f})")
+
+
+def _paragraph(title: str, text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=f"{title:8}", subsequent_indent=" " * 8, break_on_hyphens=False)

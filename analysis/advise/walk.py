@@ -1,0 +1,116 @@
+"""A decoder's walk along a text: how many tokens a step yields, exactly, once the text is given.
+
+A step that starts after t tokens of the text accepts at least i drafts with probability G_i(t), a product over the positions in
+between, and the next one starts after t + 1 + j tokens if it accepts exactly j. So the expected number of steps that start at t is
+
+    v(0) = 1,      v(t + 1 + j) += v(t) (G_j(t) − G_{j+1}(t)),
+
+the decoder's own path, and tokens per step are Σ_t v(t) E_t / Σ_t v(t), with E_t = 1 + Σ_i S_i(t), where S_i averages over what
+stands at the last of the i positions as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.trees import TreeShape
+
+from .laws import RankLaw, SurvivorLaw
+
+Floats = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """What a decoder is expected to do on one text: sums over its steps.
+
+    Attributes:
+        steps: expected number of steps that start within the text.
+        tokens: expected tokens of these steps.
+        levels: expected number of levels that they verify.
+    """
+
+    steps: float
+    tokens: float
+    levels: float
+
+
+def along_sequences(law: SurvivorLaw, *, num_drafts: int, length: int, starts: int) -> Walk:
+    """Walk with K i.i.d. sequences of L drafts, of which those that agree with the output survive.
+
+    Args:
+        law: at the positions of one text, for at least K drafts.
+        num_drafts, length: K and L.
+        starts: steps start before this position.
+    """
+    return _walks(law, num_drafts, length, starts)[length - 1]
+
+
+def along_all_lengths(law: SurvivorLaw, *, num_drafts: int, most: int, starts: int) -> list[Walk]:
+    """Return the walks with sequences of 1, 2, …, `most` drafts."""
+    return _walks(law, num_drafts, most, starts)
+
+
+def _walks(law: SurvivorLaw, num_drafts: int, most: int, starts: int) -> list[Walk]:
+    number = len(law.given)
+    starts = min(starts, number)
+    state = np.zeros((starts, num_drafts + 1))
+    state[:, num_drafts] = 1.0
+    reached, gained = [np.ones(starts)], []
+    for i in range(most):
+        here = np.arange(starts) + i
+        inside = here < number
+        at = np.minimum(here, number - 1)
+        steps, alive = law.given[at, : num_drafts + 1, : num_drafts + 1], law.alive[at, : num_drafts + 1]
+        gained.append(np.where(inside, (state * alive).sum(axis=1), 0.0))
+        state = np.where(inside[:, None], np.einsum("tm,tmj->tj", state, steps), 0.0)
+        state[:, 0] = 0.0
+        reached.append(state.sum(axis=1))
+    return [_tally(np.array(reached[: n + 1]), np.array(gained[:n])) for n in range(1, most + 1)]
+
+
+def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
+    """Walk with a tree whose vertices' children are drawn without replacement.
+
+    Args:
+        law: at the positions of one text, for as many ranks as the tree is wide.
+        shape: the tree.
+        starts: steps start before this position.
+    """
+    number = len(law.given)
+    starts = min(starts, number)
+    levels, ranks = shape.levels, shape.ranks
+    weight = np.zeros((shape.num_nodes + 1, starts))
+    weight[0] = 1.0
+    reached = np.zeros((shape.depth + 1, starts))
+    gained = np.zeros((shape.depth, starts))
+    reached[0] = 1.0
+    for vertex in range(1, shape.num_nodes + 1):
+        depth, above = int(levels[vertex]), weight[int(shape.parents[vertex - 1])]
+        here = np.arange(starts) + depth - 1
+        at = np.minimum(here, number - 1)
+        above = np.where(here < number, above, 0.0)
+        gained[depth - 1] += above * law.accepted[at, ranks[vertex]]
+        weight[vertex] = above * law.given[at, ranks[vertex]]
+        reached[depth] += weight[vertex]
+    return _tally(reached, gained)
+
+
+def _tally(reached: Floats, gained: Floats) -> Walk:
+    """Add up the steps: `reached` `(L + 1, starts)` are G, `gained` `(L, starts)` are S."""
+    starts = reached.shape[1]
+    visits = np.zeros(starts)
+    visits[0] = 1.0
+    exactly = reached - np.append(reached[1:], np.zeros((1, starts)), axis=0)
+    for t in range(starts):
+        ends = min(len(exactly), starts - 1 - t)
+        visits[t + 1 : t + 1 + ends] += visits[t] * exactly[:ends, t]
+    per_step = gained.sum(axis=0)
+    return Walk(
+        steps=float(visits.sum()),
+        tokens=float(visits @ (1.0 + per_step)),
+        levels=float(visits @ (1.0 + per_step - gained[-1])),
+    )
