@@ -6,11 +6,12 @@ next-token distributions. `step` and `generate` run a decoder; `step_law` enumer
 
 from otm.sequence.best import BestStep, best_step
 from otm.sequence.block_verification import BlockVerification
-from otm.sequence.decoder import Decoder, DraftTree, Generation, Step, generate, step, steps
+from otm.sequence.decoder import Decoder, DraftTree, Generation, StaticDecoder, Step, generate, step, steps
 from otm.sequence.draft_selection import DraftSelection
 from otm.sequence.enumeration import StepLaw, completed_law, divergence_by_position, generated_law, step_law
 from otm.sequence.ersd import Ersd
 from otm.sequence.expected import ExpectedStep, expected_step
+from otm.sequence.greedy_multipath import GreedyMultipath
 from otm.sequence.gsd import Gsd
 from otm.sequence.models import (
     Absorbing,
@@ -38,6 +39,7 @@ DECODERS = (
     Ersd,
     BlockVerification,
     TraversalVerification,
+    GreedyMultipath,
 )
 """Every decoding algorithm of the library."""
 
@@ -52,6 +54,7 @@ __all__ = [
     "Ersd",
     "ExpectedStep",
     "Generation",
+    "GreedyMultipath",
     "Gsd",
     "LanguageModel",
     "MarkovModel",
@@ -61,6 +64,7 @@ __all__ = [
     "RankedDecoder",
     "Source",
     "SpeculativeSampling",
+    "StaticDecoder",
     "Step",
     "StepLaw",
     "TableModel",

@@ -84,8 +84,13 @@ class Decoder(Scheme):
 
     @property
     @abc.abstractmethod
-    def shape(self) -> TreeShape:
-        """The shape of the drafted tree."""
+    def num_nodes(self) -> int:
+        """The largest number of vertices that a step drafts."""
+
+    @property
+    @abc.abstractmethod
+    def depth(self) -> int:
+        """The largest number of drafts that a step can accept."""
 
     @abc.abstractmethod
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
@@ -94,6 +99,26 @@ class Decoder(Scheme):
     @abc.abstractmethod
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Decode tokens from a drafted tree and the target's distributions at its vertices."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StaticDecoder(Decoder):
+    """A decoder whose tree has one shape in every context; the others choose the shape as they draft."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> TreeShape:
+        """The shape of the drafted tree."""
+
+    @property
+    def num_nodes(self) -> int:
+        """The drafted vertices of the shape."""
+        return self.shape.num_nodes
+
+    @property
+    def depth(self) -> int:
+        """The levels of the shape."""
+        return self.shape.depth
 
 
 @dataclasses.dataclass(frozen=True)

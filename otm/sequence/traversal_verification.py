@@ -19,7 +19,7 @@ from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
 from otm.sequence.block_verification import next_weight, pass_probability
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, require_drafts
+from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step, require_drafts
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.source import Source
 from otm.sequence.vertex_decoder import children_of, grow_by_law
@@ -69,7 +69,7 @@ class _Visit:
 
 
 @dataclasses.dataclass(frozen=True)
-class TraversalVerification(Decoder):
+class TraversalVerification(StaticDecoder):
     """Draft a tree; accept the first vertex in post-order that passes, with the path to it.
 
     A vertex with weight w, target q and drafts p (w = 1 at the root) hands the child with token x the weight min(1, w·q(x)/p(x));

@@ -140,6 +140,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.BlockVerification, {"length": 2}
     yield sequence.DraftSelection, {"num_drafts": 2, "length": 1, "verifier": otm.KSeq()}
     yield sequence.Ersd, {"tree": SHAPE}
+    yield sequence.GreedyMultipath, {"num_drafts": 2, "length": 1, "stem": 1}
     yield sequence.Gsd, {"tree": SHAPE}
     yield sequence.MarkovModel, {"table": np.array([[0.5, 0.5], [0.25, 0.75]])}
     yield sequence.Memoised, {"model": MARKOV}

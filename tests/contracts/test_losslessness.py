@@ -22,6 +22,7 @@ from otm.sequence import (
     DraftSelection,
     DraftTree,
     Ersd,
+    GreedyMultipath,
     Gsd,
     PrefixTree,
     SpeculativeSampling,
@@ -31,8 +32,9 @@ from otm.sequence import (
     expected_step,
     step_law,
 )
-from otm.sequence.block_verification import next_weight, pass_probability, prefix_weights
+from otm.sequence.block_verification import next_weight, pass_probability, prefix_weights, verify_block
 from otm.sequence.decoder import Conditionals
+from otm.sequence.greedy_multipath import Ranked
 from otm.sequence.source import Source
 from otm.sequence.vertex_decoder import children_of, descend
 from otm.trees import TreeShape
@@ -126,6 +128,8 @@ class TestTheCorner:
             PrefixTree((3, 2, 1)),
             *(cls(tree) for cls in (Gsd, TraversalVerification, Ersd) for tree in (CORNER_TREE, full)),
             TraversalVerification(full, IID),
+            GreedyMultipath(3, 3),
+            GreedyMultipath(3, 2, stem=1),
         ]
         for decoder in instances:
             assert bias(decoder, draft, target, step=expected_step) <= tolerance(decoder), decoder
@@ -249,7 +253,7 @@ def _block(
 ) -> Step:
     drafted = tuple(tree.tokens[1:].tolist())
     length, contexts = len(drafted), [drafted[:i] for i in range(len(drafted) + 1)]
-    weights = prefix_weights(tree, target, contexts)
+    weights = prefix_weights(tree.draft.__getitem__, target, contexts)
 
     def excess(weight: float, i: int) -> np.ndarray:
         return np.maximum(weight * target(contexts[i]) - tree.draft[contexts[i]], 0.0)
@@ -312,6 +316,39 @@ class SiblingStays(Traversal):
     remove_sibling = False
 
 
+@dataclasses.dataclass(frozen=True)
+class Multipath(GreedyMultipath):
+    """Greedy multi-path block verification of one level of drafts; subclasses get one thing wrong each."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        ranked = Ranked.of(tree.draft[()], target(()), 0.0, self.num_drafts)
+        token = self.select(tree.tokens[1:].tolist(), ranked)
+        kept, after = verify_block([(), (token,)], lambda _: self.judged(ranked), target, source)
+        return Step((*(token,) * kept, after), kept, "rejected" if kept == 0 else "end_of_draft")
+
+    def select(self, drafted: list[int], ranked: Ranked) -> int:
+        return max(drafted, key=ranked.place.__getitem__)
+
+    def judged(self, ranked: Ranked) -> np.ndarray:
+        return ranked.selected
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectedAsDrafted(Multipath):
+    """Verifies the highest-ranked draft as if it were any draft."""
+
+    def judged(self, ranked: Ranked) -> np.ndarray:
+        return ranked.draft
+
+
+@dataclasses.dataclass(frozen=True)
+class LowestRanked(Multipath):
+    """Ranks by p/q."""
+
+    def select(self, drafted: list[int], ranked: Ranked) -> int:
+        return min(drafted, key=ranked.place.__getitem__)
+
+
 TREE = TreeShape([0, 0, 1, 1])
 BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what it should have been)
     SpeculativeSampling: [(OffByOne(2), SpeculativeSampling(2)), (BonusAfterRejection(2), SpeculativeSampling(2))],
@@ -329,6 +366,7 @@ BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what 
     Ersd: [(ReusedRace(TREE), Ersd(TREE))],
     BlockVerification: [(WrongLevel(3), FaithfulBlock(3)), (UnweightedResidual(3), FaithfulBlock(3))],
     TraversalVerification: [(WeightNotUpdated(TREE), Traversal(TREE)), (SiblingStays(TREE), Traversal(TREE))],
+    GreedyMultipath: [(SelectedAsDrafted(2, 1), Multipath(2, 1)), (LowestRanked(2, 1), Multipath(2, 1))],
 }
 
 

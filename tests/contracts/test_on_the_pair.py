@@ -16,6 +16,7 @@ from otm.sequence import (
     Decoder,
     DraftSelection,
     Ersd,
+    GreedyMultipath,
     Gsd,
     MarkovModel,
     PrefixTree,
@@ -43,6 +44,7 @@ DECODERS: list[Decoder] = [
     Ersd(SHAPE),
     BlockVerification(2),
     TraversalVerification(SHAPE),
+    GreedyMultipath(3, 2),
 ]
 
 

@@ -18,6 +18,7 @@ from otm.sequence import (
     DraftSelection,
     Ersd,
     Generation,
+    GreedyMultipath,
     Gsd,
     PrefixTree,
     SpeculativeSampling,
@@ -47,6 +48,7 @@ INSTANCES: list[Decoder] = [
     Ersd(TREE),
     BlockVerification(2),
     TraversalVerification(TREE),
+    GreedyMultipath(2, 2, stem=1),
 ]
 DRAFT, TARGET = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.5, 0.3])
 
@@ -63,7 +65,7 @@ def test_the_instances_are_all_there_are() -> None:
 class TestEveryDecoder:
     def test_is_a_value(self, decoder: Decoder) -> None:
         assert decoder in {decoder}
-        assert isinstance(decoder.shape, TreeShape)
+        assert 1 <= decoder.depth <= decoder.num_nodes
         assert decoder.lossless
 
     def test_steps_add_up_to_the_text(self, decoder: Decoder) -> None:
@@ -75,7 +77,7 @@ class TestEveryDecoder:
         assert not text.ended
         for one in text.steps:
             assert len(one.tokens) == one.accepted + 1
-            assert len(one.survivors) == one.accepted <= decoder.shape.depth
+            assert len(one.survivors) == one.accepted <= decoder.depth
             assert all(decoder.shape.levels[v] == i for i, vertices in enumerate(one.survivors, start=1) for v in vertices)
             assert one.stopped in ("rejected", "end_of_draft")
 
@@ -122,7 +124,7 @@ class TestEveryDecoder:
         draft, target = Counting(DRAFT), Counting(TARGET)
         step(decoder, draft=draft, target=target, context=[], source=Uniforms(rng()))
         assert target.calls == 1
-        assert draft.calls == decoder.shape.depth
+        assert draft.calls == decoder.depth
 
     @pytest.mark.parametrize("culprit", ["draft", "target"])
     def test_nothing_decoded_is_lost_when_a_model_breaks(self, decoder: Decoder, culprit: str) -> None:

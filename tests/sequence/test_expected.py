@@ -14,9 +14,11 @@ from otm.sequence import (
     Decoder,
     DraftSelection,
     Ersd,
+    GreedyMultipath,
     Gsd,
     PrefixTree,
     SpeculativeSampling,
+    StaticDecoder,
     TraversalVerification,
     TreeVerification,
     ZerothOrder,
@@ -74,6 +76,8 @@ TREE = TreeShape([0, 0, 1, 1, 2])
         BlockVerification(3),
         TraversalVerification(TREE),
         TraversalVerification(TREE, IID),
+        GreedyMultipath(2, 2),
+        GreedyMultipath(2, 1, stem=2),
     ],
     ids=repr,
 )
@@ -149,7 +153,7 @@ def test_lossy_verifiers_have_a_law_too() -> None:
 
 def test_a_decoder_it_does_not_know_is_refused() -> None:
     @dataclasses.dataclass(frozen=True)
-    class Own(Decoder):
+    class Own(StaticDecoder):
         @property
         def lossless(self) -> bool:
             return True

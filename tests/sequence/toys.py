@@ -14,6 +14,7 @@ from otm.sequence import (
     Decoder,
     DraftSelection,
     Ersd,
+    GreedyMultipath,
     Gsd,
     PrefixTree,
     SpeculativeSampling,
@@ -138,12 +139,13 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         BlockVerification(length),
         TraversalVerification(tree),
         TraversalVerification(tree, IID),
+        GreedyMultipath(size.width, length - (stem := int(length > 1 and index % 3 == 0)), stem),
     ]
 
 
 def num_trees(decoder: Decoder, num_tokens: int) -> int:
     """An upper bound on the number of drafted trees: V^n."""
-    return int(num_tokens**decoder.shape.num_nodes)
+    return int(num_tokens**decoder.num_nodes)
 
 
 def outcomes_of(law: otm.sequence.StepLaw) -> dict[tuple[tuple[int, ...], int], float]:
@@ -160,7 +162,7 @@ def distance(law: otm.sequence.StepLaw, other: otm.sequence.StepLaw) -> float:
 
 def bias(decoder: Decoder, draft: TableModel, target: TableModel, *, step: Callable[..., object]) -> float:
     """Total variation between the output, completed by target samples, and the target's law."""
-    length = decoder.shape.depth + 1
+    length = decoder.depth + 1
     found = step(decoder, draft=draft, target=target, context=[])
     law = getattr(found, "law", found)
     completed = otm.sequence.completed_law(law, target=target, context=[], length=length)

@@ -97,6 +97,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.Outcomes": "a source of randomness",
     "otm.sequence.RankedDecoder": "a result",
     "otm.sequence.Source": "a source of randomness",
+    "otm.sequence.StaticDecoder": "abstract",
     "otm.sequence.Step": "a result",
     "otm.sequence.StepLaw": "a result",
     "otm.sequence.TableModel": "a model, read from a table",

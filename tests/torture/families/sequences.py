@@ -76,7 +76,7 @@ def losslessness(random: np.random.Generator) -> Iterator[Trial]:
         deferred = num_trees(decoder, size.num_tokens) > MOST_TREES
         step: Any = sequence.expected_step if deferred else sequence.step_law
         found = step(decoder, draft=draft, target=target, context=[])
-        length = decoder.shape.depth + 1
+        length = decoder.depth + 1
         law = sequence.completed_law(getattr(found, "law", found), target=target, context=[], length=length)
         with decimal.localcontext(context(DIGITS)):
             error = apart(law, exact_law(target, length))
