@@ -182,11 +182,7 @@ def step(
     """
     prefix = check_asked(decoder, draft=draft, target=target, context=context)
     check_instance(source, Source, name="source")
-    if draft.num_tokens != target.num_tokens:
-        raise InvalidParameter(
-            f"Draft and target must share one vocabulary; they have {draft.num_tokens} and {target.num_tokens} tokens. Cut padding "
-            "rows off, or choose two models of one family."
-        )
+    check_vocabularies(draft, target)
     if eos is not None:
         draft, target = (Absorbing(model, eos, start=len(prefix)) for model in (draft, target))
         if prefix and prefix[-1] == eos:
@@ -311,6 +307,15 @@ def check_asked(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel
     check_model(draft, name="draft")
     check_model(target, name="target")
     return check_context(context)
+
+
+def check_vocabularies(draft: LanguageModel, target: LanguageModel) -> None:
+    """Raise `InvalidParameter` unless two models have one number of tokens."""
+    if draft.num_tokens != target.num_tokens:
+        raise InvalidParameter(
+            f"Draft and target must share one vocabulary; they have {draft.num_tokens} and {target.num_tokens} tokens. Cut padding "
+            "rows off, or choose two models of one family."
+        )
 
 
 def require_drafts(shape: TreeShape) -> None:

@@ -20,12 +20,13 @@ from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge, Unsupported
 from otm.problem import Problem
 from otm.sequence.block_verification import BlockVerification, next_weight, pass_probability
-from otm.sequence.decoder import Conditionals, Decoder, check_asked
+from otm.sequence.decoder import Conditionals, Decoder, DraftTree, check_asked
 from otm.sequence.enumeration import StepLaw, collect
 from otm.sequence.ersd import Ersd
 from otm.sequence.greedy_multipath import GreedyMultipath, Ranked
+from otm.sequence.likeliest_tree import LikeliestTree
 from otm.sequence.models import Context, LanguageModel, next_distribution
-from otm.sequence.source import prepare_conditional
+from otm.sequence.source import Outcomes, prepare_conditional
 from otm.sequence.traversal_verification import Pending, TraversalVerification
 from otm.sequence.vertex_decoder import VertexDecoder, children_of
 from otm.trees.shape import TreeShape
@@ -36,6 +37,16 @@ Transition = tuple[int, tuple[int, ...], float]
 
 MAX_CONTEXTS = 1_000_000
 """Largest number of outcomes, or of contexts at one level, that are kept."""
+
+DEFERRABLE: tuple[type[Decoder], ...] = (
+    VertexDecoder,
+    Ersd,
+    BlockVerification,
+    TraversalVerification,
+    GreedyMultipath,
+    LikeliestTree,
+)
+"""What `expected_step` computes. Where the shape of a tree is sampled with its tokens, drafts are not fresh vertex by vertex."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -71,7 +82,7 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
 
     Args:
         decoder: one that verifies vertex by vertex (every `VertexDecoder`, so any verifier on any tree), `Ersd`,
-            `BlockVerification`, `TraversalVerification` or `GreedyMultipath`.
+            `BlockVerification`, `TraversalVerification`, `GreedyMultipath` or `LikeliestTree`.
         draft, target: two models; a small vocabulary.
         context: tokens so far.
 
@@ -104,10 +115,13 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
         tally = _traverse(decoder, start, drafter, judge)
     elif isinstance(decoder, GreedyMultipath):
         tally = _select(decoder, start, drafter, judge)
+    elif isinstance(decoder, LikeliestTree):
+        tree = decoder.draft(draft, start, Outcomes({}))
+        tally = _descend(tree.shape, start, judge, _matching_transitions(tree, judge))
     else:
         raise Unsupported(
-            "Decisions can be deferred for decoders that verify vertex by vertex, races, block and traversal verification, greedy "
-            f"multi-path included; not for {decoder!r}. Call otm.sequence.step_law, which enumerates any decoder."
+            "Decisions can be deferred for trees of one shape, verified vertex by vertex, by races or as blocks, and for trees of "
+            f"likeliest paths; not for {decoder!r}. Call otm.sequence.step_law, which enumerates any decoder."
         )
     return ExpectedStep(law=collect(tally.found), reached=tally.reached)
 
@@ -179,6 +193,23 @@ def _conditional_transitions(
         tokens, mass = table.tokens[live], table.mass[live]
         accepted, residual = prepare_conditional(decoder.verification, draft(context), target(context), law).split(tokens)
         return _by_agreement(tokens, mass[:, None] * (accepted + residual))
+
+    return transitions
+
+
+def _matching_transitions(tree: DraftTree, target: Conditionals) -> Callable[[Context, int], list[Transition]]:
+    """Return the target's own tokens, with the child that has each."""
+    below = children_of(tree.shape)
+    drafted = {
+        context: tree.tokens[list(below[vertex])].tolist()
+        for vertex, context in enumerate(tree.contexts())
+        if context is not None
+    }
+
+    def transitions(context: Context, count: int) -> list[Transition]:
+        places = {token: (position,) for position, token in enumerate(drafted[context])}
+        mass = target(context)
+        return [(token, places.get(token, ()), float(mass[token])) for token in np.flatnonzero(mass > 0).tolist()]
 
     return transitions
 

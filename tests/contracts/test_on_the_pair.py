@@ -18,9 +18,12 @@ from otm.sequence import (
     Ersd,
     GreedyMultipath,
     Gsd,
+    LikeliestTree,
     MarkovModel,
     PrefixTree,
+    SampledTree,
     SpeculativeSampling,
+    StochasticBeam,
     TraversalVerification,
     TreeVerification,
     completed_law,
@@ -45,6 +48,9 @@ DECODERS: list[Decoder] = [
     BlockVerification(2),
     TraversalVerification(SHAPE),
     GreedyMultipath(3, 2),
+    LikeliestTree(5, 2),
+    SampledTree(5, 2),
+    StochasticBeam(3, 2),
 ]
 
 

@@ -16,8 +16,11 @@ from otm.sequence import (
     Ersd,
     GreedyMultipath,
     Gsd,
+    LikeliestTree,
     PrefixTree,
+    SampledTree,
     SpeculativeSampling,
+    StochasticBeam,
     TableModel,
     TraversalVerification,
     TreeVerification,
@@ -108,6 +111,7 @@ INDEPENDENT = [
     otm.SelectThenReject(),
     otm.Optimal(bins=4),
 ]
+SUCCESSIVE = [None, otm.RecursiveRejection(), otm.Naive()]
 ANY_LAW: list[tuple[otm.Law, otm.Verifier]] = [
     (IID, otm.RecursiveRejection()),
     (DISTINCT, otm.Naive()),
@@ -140,6 +144,9 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         TraversalVerification(tree),
         TraversalVerification(tree, IID),
         GreedyMultipath(size.width, length - (stem := int(length > 1 and index % 3 == 0)), stem),
+        LikeliestTree(4, length, (None, 1, 2)[index % 3]),
+        SampledTree(4, length, SUCCESSIVE[index % 3]),
+        StochasticBeam(min(size.width, 4 // min(length, 2)), min(length, 2), SUCCESSIVE[(index + 1) % 3]),
     ]
 
 
