@@ -49,7 +49,7 @@ class RunSettings:
 
 def run_decode(
     pair: Pair,
-    decoders: dict[str, Decoder],
+    decoders: Mapping[str, Decoder],
     prompts: Sequence[Sequence[int]],
     *,
     settings: RunSettings,
@@ -105,7 +105,7 @@ def run_decode(
 def run_tasks(
     tasks: Iterable[Task],
     *,
-    decoders: dict[str, Decoder],
+    decoders: Mapping[str, Decoder],
     prompts: Mapping[str, Sequence[int]],
     draft: LanguageModel,
     target: LanguageModel,
@@ -148,7 +148,7 @@ def run_tasks(
                 f"Decoding stopped at prompt {task.prompt}, seed {task.seed}, {task.decoder}: {error} "
                 f"{len(results.done)} records are safe in {results.path}; the same command goes on from there."
             ) from error
-        record = _record(task, text, decoders[task.decoder].shape.num_nodes, time.perf_counter() - start)
+        record = _record(task, text, decoders[task.decoder].num_nodes, time.perf_counter() - start)
         results.append(record)
         after_each(record)
 

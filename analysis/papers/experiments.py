@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import otm
-from otm.sequence import Decoder, DraftSelection, Ersd, Gsd, SpeculativeSampling
+from otm.sequence import Decoder, DraftSelection, Ersd, Gsd, SpeculativeSampling, StaticDecoder
 from otm.trees import TreeShape
 from otm.trees.optimal import optimal_tree
 
@@ -39,7 +39,7 @@ ERSD_BATCH = (1, 2, 4, 8, 16)
 ERSD_SEQUENCE = (1, 2, 4, 8, 16)
 ERSD_SPECINFER = (3, 4, 6)
 ERSD_OPTIMAL = (1, 2, 4, 8, 16, 32)
-ERSD_METHODS: dict[str, Callable[[TreeShape], Decoder]] = {"GSD": Gsd, "ERSD": Ersd}
+ERSD_METHODS: dict[str, Callable[[TreeShape], StaticDecoder]] = {"GSD": Gsd, "ERSD": Ersd}
 
 MENTORED_BUDGETS = (0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0)
 MENTORED_LENIENCES = (0.8, 0.5, 0.25)
@@ -75,7 +75,7 @@ class Laboratory:
     drafts: Path
 
     def decode(
-        self, label: str, decoders: dict[str, Decoder], *, draft: str | None = None, seeds: Sequence[int]
+        self, label: str, decoders: Mapping[str, Decoder], *, draft: str | None = None, seeds: Sequence[int]
     ) -> list[TextRecord]:
         """Decode the experiment's prompts."""
         pair = load_pair(draft=draft, device="cpu")
@@ -158,7 +158,7 @@ def ersd(laboratory: Laboratory) -> dict[str, Any]:
     return {"methods": methods}
 
 
-def _ersd_run(records: Sequence[TextRecord], name: str, decoder: Decoder) -> dict[str, Any]:
+def _ersd_run(records: Sequence[TextRecord], name: str, decoder: StaticDecoder) -> dict[str, Any]:
     mine = [record for record in records if record.task.decoder == name]
     return dataclasses.asdict(efficiency(mine, decoder=name)) | {
         "strategy": name.split()[1],

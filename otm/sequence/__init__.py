@@ -6,12 +6,15 @@ next-token distributions. `step` and `generate` run a decoder; `step_law` enumer
 
 from otm.sequence.best import BestStep, best_step
 from otm.sequence.block_verification import BlockVerification
-from otm.sequence.decoder import Decoder, DraftTree, Generation, Step, generate, step, steps
+from otm.sequence.decoder import Decoder, DraftTree, Generation, StaticDecoder, Step, generate, step, steps
+from otm.sequence.delayed_expansion import DelayedExpansion, delayed_expansions
 from otm.sequence.draft_selection import DraftSelection
 from otm.sequence.enumeration import StepLaw, completed_law, divergence_by_position, generated_law, step_law
 from otm.sequence.ersd import Ersd
 from otm.sequence.expected import ExpectedStep, expected_step
+from otm.sequence.greedy_multipath import GreedyMultipath
 from otm.sequence.gsd import Gsd
+from otm.sequence.likeliest_tree import LikeliestTree, matched_tokens
 from otm.sequence.models import (
     Absorbing,
     LanguageModel,
@@ -24,8 +27,10 @@ from otm.sequence.models import (
 )
 from otm.sequence.prefix_tree import PrefixTree
 from otm.sequence.ranking import RankedDecoder, rank_decoders
+from otm.sequence.sampled_tree import PredictableTree, SampledTree
 from otm.sequence.source import Outcomes, Source, Uniforms, outcomes
 from otm.sequence.speculative_sampling import SpeculativeSampling
+from otm.sequence.stochastic_beam import StochasticBeam
 from otm.sequence.traversal_verification import TraversalVerification
 from otm.sequence.tree_verification import TreeVerification
 
@@ -38,6 +43,10 @@ DECODERS = (
     Ersd,
     BlockVerification,
     TraversalVerification,
+    GreedyMultipath,
+    LikeliestTree,
+    SampledTree,
+    StochasticBeam,
 )
 """Every decoding algorithm of the library."""
 
@@ -47,22 +56,29 @@ __all__ = [
     "BestStep",
     "BlockVerification",
     "Decoder",
+    "DelayedExpansion",
     "DraftSelection",
     "DraftTree",
     "Ersd",
     "ExpectedStep",
     "Generation",
+    "GreedyMultipath",
     "Gsd",
     "LanguageModel",
+    "LikeliestTree",
     "MarkovModel",
     "Memoised",
     "Outcomes",
+    "PredictableTree",
     "PrefixTree",
     "RankedDecoder",
+    "SampledTree",
     "Source",
     "SpeculativeSampling",
+    "StaticDecoder",
     "Step",
     "StepLaw",
+    "StochasticBeam",
     "TableModel",
     "TraversalVerification",
     "TreeVerification",
@@ -70,11 +86,13 @@ __all__ = [
     "ZerothOrder",
     "best_step",
     "completed_law",
+    "delayed_expansions",
     "divergence_by_position",
     "expected_step",
     "generate",
     "generated_law",
     "markov_pair",
+    "matched_tokens",
     "outcomes",
     "rank_decoders",
     "sequence_law",

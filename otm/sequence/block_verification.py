@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from otm.drafts.iid import IID
 from otm.pmf import check_count
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step
+from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.source import Source
 from otm.sequence.vertex_decoder import grow_by_law
@@ -18,7 +18,7 @@ from otm.trees.shape import TreeShape
 
 
 @dataclasses.dataclass(frozen=True)
-class BlockVerification(Decoder):
+class BlockVerification(StaticDecoder):
     """Draft `length` tokens in a row; keep the longest prefix that passes a test on the whole prefix.
 
     w₀ = 1, w_i = min(1, w_{i−1} q(x_i | x_{<i})/p(x_i | x_{<i})). Prefix i < γ passes with probability Z_i/(Z_i + 1 − w_i), with
@@ -67,26 +67,39 @@ class BlockVerification(Decoder):
         """Test the prefixes from the longest down; the first that passes is the longest that does."""
         start, drafted = len(tree.context), (*tree.context, *tree.tokens[1:].tolist())
         contexts = [drafted[: start + i] for i in range(self.length + 1)]
-        weights = prefix_weights(tree, target, contexts)
-        kept, after = self.length, target(contexts[-1])
-        if not source.accept(weights[-1]):
-            excess = after
-            for kept in reversed(range(self.length)):
-                excess = np.maximum(weights[kept] * target(contexts[kept]) - tree.draft[contexts[kept]], 0.0)
-                if source.accept(pass_probability(float(excess.sum()), weights[kept])):
-                    break
-            # Nothing in excess of the draft: the models agree here, and only rounding rejected what follows.
-            after = excess if excess.sum() > 0 else target(contexts[kept])
-        tokens = (*drafted[start : start + kept], source.choose(after))
+        kept, token = verify_block(contexts, tree.draft.__getitem__, target, source)
         survivors = tuple((vertex,) for vertex in range(1, kept + 1))
+        tokens = (*drafted[start : start + kept], token)
         return Step(tokens, kept, "end_of_draft" if kept == self.length else "rejected", survivors)
 
 
-def prefix_weights(tree: DraftTree, target: Conditionals, contexts: list[Context]) -> list[float]:
+def verify_block(contexts: list[Context], draft: Conditionals, target: Conditionals, source: Source) -> tuple[int, int]:
+    """Return how many tokens of a drafted sequence are kept, and the token after them.
+
+    Args:
+        contexts: what stands before each drafted token, and after the last.
+        draft: the law by which the next token was drafted after each of them but the last.
+        target: the target's.
+        source: the randomness.
+    """
+    weights = prefix_weights(draft, target, contexts)
+    kept, after = len(contexts) - 1, target(contexts[-1])
+    if not source.accept(weights[-1]):
+        excess = after
+        for kept in reversed(range(len(contexts) - 1)):
+            excess = np.maximum(weights[kept] * target(contexts[kept]) - draft(contexts[kept]), 0.0)
+            if source.accept(pass_probability(float(excess.sum()), weights[kept])):
+                break
+        # Nothing in excess of the draft: the models agree here, and only rounding rejected what follows.
+        after = excess if excess.sum() > 0 else target(contexts[kept])
+    return kept, source.choose(after)
+
+
+def prefix_weights(draft: Conditionals, target: Conditionals, contexts: list[Context]) -> list[float]:
     """Return w₀ = 1, …, w_γ along a chain; a token that the draft model cannot draw weighs 0."""
     weights = [1.0]
     for before, after in itertools.pairwise(contexts):
-        weights.append(next_weight(weights[-1], tree.draft[before], target(before), after[-1]))
+        weights.append(next_weight(weights[-1], draft(before), target(before), after[-1]))
     return weights
 
 

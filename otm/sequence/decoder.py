@@ -84,8 +84,13 @@ class Decoder(Scheme):
 
     @property
     @abc.abstractmethod
-    def shape(self) -> TreeShape:
-        """The shape of the drafted tree."""
+    def num_nodes(self) -> int:
+        """The largest number of vertices that a step drafts."""
+
+    @property
+    @abc.abstractmethod
+    def depth(self) -> int:
+        """The largest number of drafts that a step can accept."""
 
     @abc.abstractmethod
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
@@ -94,6 +99,26 @@ class Decoder(Scheme):
     @abc.abstractmethod
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Decode tokens from a drafted tree and the target's distributions at its vertices."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StaticDecoder(Decoder):
+    """A decoder whose tree has one shape in every context; the others choose the shape as they draft."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> TreeShape:
+        """The shape of the drafted tree."""
+
+    @property
+    def num_nodes(self) -> int:
+        """The drafted vertices of the shape."""
+        return self.shape.num_nodes
+
+    @property
+    def depth(self) -> int:
+        """The levels of the shape."""
+        return self.shape.depth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,11 +182,7 @@ def step(
     """
     prefix = check_asked(decoder, draft=draft, target=target, context=context)
     check_instance(source, Source, name="source")
-    if draft.num_tokens != target.num_tokens:
-        raise InvalidParameter(
-            f"Draft and target must share one vocabulary; they have {draft.num_tokens} and {target.num_tokens} tokens. Cut padding "
-            "rows off, or choose two models of one family."
-        )
+    check_vocabularies(draft, target)
     if eos is not None:
         draft, target = (Absorbing(model, eos, start=len(prefix)) for model in (draft, target))
         if prefix and prefix[-1] == eos:
@@ -286,6 +307,15 @@ def check_asked(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel
     check_model(draft, name="draft")
     check_model(target, name="target")
     return check_context(context)
+
+
+def check_vocabularies(draft: LanguageModel, target: LanguageModel) -> None:
+    """Raise `InvalidParameter` unless two models have one number of tokens."""
+    if draft.num_tokens != target.num_tokens:
+        raise InvalidParameter(
+            f"Draft and target must share one vocabulary; they have {draft.num_tokens} and {target.num_tokens} tokens. Cut padding "
+            "rows off, or choose two models of one family."
+        )
 
 
 def require_drafts(shape: TreeShape) -> None:

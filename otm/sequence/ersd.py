@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, require_drafts
+from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step, require_drafts
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.source import RaceState, Source
 from otm.sequence.vertex_decoder import descend, grow
@@ -16,7 +16,7 @@ from otm.trees.shape import TreeShape
 
 
 @dataclasses.dataclass(frozen=True)
-class Ersd(Decoder):
+class Ersd(StaticDecoder):
     """Run one exponential race at every vertex of a tree: first arrivals under p are children, the winner under q is output.
 
     The clocks travel with the drafts. The output descends while the winner is a child; at a vertex without children its race is

@@ -19,12 +19,14 @@ from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge, Unsupported
 from otm.problem import Problem
-from otm.sequence.block_verification import BlockVerification, next_weight
-from otm.sequence.decoder import Conditionals, Decoder, check_asked
+from otm.sequence.block_verification import BlockVerification, next_weight, pass_probability
+from otm.sequence.decoder import Conditionals, Decoder, DraftTree, check_asked
 from otm.sequence.enumeration import StepLaw, collect
 from otm.sequence.ersd import Ersd
+from otm.sequence.greedy_multipath import GreedyMultipath, Ranked
+from otm.sequence.likeliest_tree import LikeliestTree
 from otm.sequence.models import Context, LanguageModel, next_distribution
-from otm.sequence.source import prepare_conditional
+from otm.sequence.source import Outcomes, prepare_conditional
 from otm.sequence.traversal_verification import Pending, TraversalVerification
 from otm.sequence.vertex_decoder import VertexDecoder, children_of
 from otm.trees.shape import TreeShape
@@ -35,6 +37,16 @@ Transition = tuple[int, tuple[int, ...], float]
 
 MAX_CONTEXTS = 1_000_000
 """Largest number of outcomes, or of contexts at one level, that are kept."""
+
+DEFERRABLE: tuple[type[Decoder], ...] = (
+    VertexDecoder,
+    Ersd,
+    BlockVerification,
+    TraversalVerification,
+    GreedyMultipath,
+    LikeliestTree,
+)
+"""What `expected_step` computes. Where the shape of a tree is sampled with its tokens, drafts are not fresh vertex by vertex."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -70,7 +82,7 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
 
     Args:
         decoder: one that verifies vertex by vertex (every `VertexDecoder`, so any verifier on any tree), `Ersd`,
-            `BlockVerification` or `TraversalVerification`.
+            `BlockVerification`, `TraversalVerification`, `GreedyMultipath` or `LikeliestTree`.
         draft, target: two models; a small vocabulary.
         context: tokens so far.
 
@@ -101,10 +113,15 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
         tally = _traverse(TraversalVerification(decoder.shape, IID(1)), start, drafter, judge)
     elif isinstance(decoder, TraversalVerification):
         tally = _traverse(decoder, start, drafter, judge)
+    elif isinstance(decoder, GreedyMultipath):
+        tally = _select(decoder, start, drafter, judge)
+    elif isinstance(decoder, LikeliestTree):
+        tree = decoder.draft(draft, start, Outcomes({}))
+        tally = _descend(tree.shape, start, judge, _matching_transitions(tree, judge))
     else:
         raise Unsupported(
-            "Decisions can be deferred for decoders that verify vertex by vertex, races, block and traversal verification; not for "
-            f"{decoder!r}. Call otm.sequence.step_law, which enumerates any decoder."
+            "Decisions can be deferred for trees of one shape, verified vertex by vertex, by races or as blocks, and for trees of "
+            f"likeliest paths; not for {decoder!r}. Call otm.sequence.step_law, which enumerates any decoder."
         )
     return ExpectedStep(law=collect(tally.found), reached=tally.reached)
 
@@ -180,6 +197,23 @@ def _conditional_transitions(
     return transitions
 
 
+def _matching_transitions(tree: DraftTree, target: Conditionals) -> Callable[[Context, int], list[Transition]]:
+    """Return the target's own tokens, with the child that has each."""
+    below = children_of(tree.shape)
+    drafted = {
+        context: tree.tokens[list(below[vertex])].tolist()
+        for vertex, context in enumerate(tree.contexts())
+        if context is not None
+    }
+
+    def transitions(context: Context, count: int) -> list[Transition]:
+        places = {token: (position,) for position, token in enumerate(drafted[context])}
+        mass = target(context)
+        return [(token, places.get(token, ()), float(mass[token])) for token in np.flatnonzero(mass > 0).tolist()]
+
+    return transitions
+
+
 def _race_transitions(draft: Conditionals, target: Conditionals) -> Callable[[Context, int], list[Transition]]:
     @functools.cache
     def transitions(context: Context, count: int) -> list[Transition]:
@@ -234,4 +268,45 @@ def _traverse(decoder: TraversalVerification, start: Context, draft: Conditional
     law = decoder.law(decoder.shape.width)
     law.align(draft(start), target(start))
     visit(0, start, fresh(start, 1.0, below[0]), below[0], 1.0)
+    return tally
+
+
+def _select(decoder: GreedyMultipath, start: Context, draft: Conditionals, target: Conditionals) -> _Tally:
+    """Follow the selected sequence, whose law is known, and its block verification.
+
+    What a node and all beyond it rejects is handed back by the place j of the selected sequence among the K, so that each vertex's
+    share is known. The first of the highest is j with probability ∝ (1 − t)^j, t = 1/(α + 1) the sequence's mass among those that
+    are not ranked higher.
+    """
+    below, tally = children_of(decoder.shape), _Tally(decoder.shape, start)
+    ways: list[list[int]] = [[0] for _ in range(decoder.num_drafts)]
+    for place, way in enumerate(ways):  # the stem is shared, from there each has a chain
+        while children := below[way[-1]]:
+            way.append(children[place if len(children) > 1 else 0])
+
+    def visit(context: Context, weight: float, odds: float, mass: float) -> NDArray[np.float64]:
+        level = len(context) - len(start)
+        if level == decoder.depth:
+            places = np.exp(np.arange(decoder.num_drafts) * np.log1p(-1.0 / (odds + 1.0))) if odds > 0 else np.eye(len(ways))[0]
+            left, passed, after = mass * places / places.sum(), weight, target(context)
+        else:
+            left, law, ranked = np.zeros(len(ways)), draft(context), None
+            if level >= decoder.stem:
+                ranked = Ranked.of(law, target(context), odds, decoder.num_drafts)
+                law = ranked.selected
+            for token in np.flatnonzero(law > 0).tolist():
+                following = next_weight(weight, law, target(context), token)
+                beyond = odds if ranked is None else ranked.odds(token)
+                left += visit((*context, token), following, beyond, mass * float(law[token]))
+            excess = np.maximum(weight * target(context) - law, 0.0)
+            passed = pass_probability(float(excess.sum()), weight) if level else 1.0
+            after = excess / excess.sum() if excess.sum() > 0 else target(context)
+        accepted = left * passed
+        if accepted.any():
+            tally.stop_by(context, level, float(accepted.sum()) * after)
+            for way, share in zip(ways, accepted.tolist(), strict=True):
+                tally.reached[way[1 : level + 1]] += share
+        return np.asarray(left - accepted)
+
+    visit(start, 1.0, 0.0, 1.0)
     return tally

@@ -76,7 +76,7 @@ def rank_decoders(
             )
         best = best_step(decoder, draft=draft, target=target, context=context)
         efficiency = _efficiency(decoder, draft, target, context)
-        rows.append(RankedDecoder(decoder, decoder.shape.num_nodes, efficiency, best.upper))
+        rows.append(RankedDecoder(decoder, decoder.num_nodes, efficiency, best.upper))
     return sorted(rows, key=lambda row: -row.block_efficiency)
 
 

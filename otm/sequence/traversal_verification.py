@@ -19,7 +19,7 @@ from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
 from otm.sequence.block_verification import next_weight, pass_probability
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, require_drafts
+from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step, require_drafts
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.source import Source
 from otm.sequence.vertex_decoder import children_of, grow_by_law
@@ -69,7 +69,7 @@ class _Visit:
 
 
 @dataclasses.dataclass(frozen=True)
-class TraversalVerification(Decoder):
+class TraversalVerification(StaticDecoder):
     """Draft a tree; accept the first vertex in post-order that passes, with the path to it.
 
     A vertex with weight w, target q and drafts p (w = 1 at the root) hands the child with token x the weight min(1, w·q(x)/p(x));
@@ -128,28 +128,33 @@ class TraversalVerification(Decoder):
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Walk the tree in post-order until a vertex is accepted; the root is, if no other."""
-        below = children_of(tree.shape)
+        return traverse(tree, target, source, self.drafts)
 
-        def arrive(vertex: int, context: Context, weight: float) -> _Visit:
-            here = target(context)
-            return _Visit(vertex, context, Pending(weight, here, tree.draft.get(context, here)), iter(below[vertex]))
 
-        way = [arrive(0, tree.context, 1.0)]
-        while True:
-            here = way[-1]
-            child = next(here.children, None)
-            token = PAD if child is None else int(tree.tokens[child])
-            if child is not None and token != PAD:  # where no token was left to draft, none was for the younger children either
-                weight = next_weight(here.state.weight, here.state.draft, here.state.target, token)
-                way.append(arrive(child, (*here.context, token), weight))
-            elif len(way) == 1 or source.accept(here.state.weight):
-                break
-            else:
-                way.pop()
-                way[-1].state = way[-1].state.after(here.context[-1], self.drafts)
-        tokens = (*here.context[len(tree.context) :], source.choose(here.state.target))
-        survivors = tuple((visit.vertex,) for visit in way[1:])
-        return Step(tokens, len(survivors), "rejected" if below[here.vertex] else "end_of_draft", survivors)
+def traverse(tree: DraftTree, target: Conditionals, source: Source, drafts: Law) -> Step:
+    """Verify a tree from its leaves to its root; `drafts` says whether siblings are independent or distinct."""
+    below = children_of(tree.shape)
+
+    def arrive(vertex: int, context: Context, weight: float) -> _Visit:
+        here = target(context)
+        return _Visit(vertex, context, Pending(weight, here, tree.draft.get(context, here)), iter(below[vertex]))
+
+    way = [arrive(0, tree.context, 1.0)]
+    while True:
+        here = way[-1]
+        child = next(here.children, None)
+        token = PAD if child is None else int(tree.tokens[child])
+        if child is not None and token != PAD:  # where no token was left to draft, none was for the younger children either
+            weight = next_weight(here.state.weight, here.state.draft, here.state.target, token)
+            way.append(arrive(child, (*here.context, token), weight))
+        elif len(way) == 1 or source.accept(here.state.weight):
+            break
+        else:
+            way.pop()
+            way[-1].state = way[-1].state.after(here.context[-1], drafts)
+    tokens = (*here.context[len(tree.context) :], source.choose(here.state.target))
+    survivors = tuple((visit.vertex,) for visit in way[1:])
+    return Step(tokens, len(survivors), "rejected" if below[here.vertex] else "end_of_draft", survivors)
 
 
 def younger_sibling_law(draft: NDArray[np.float64], token: int, law: Law) -> NDArray[np.float64]:

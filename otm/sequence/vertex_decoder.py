@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from otm.drafts.base import PAD, Law
 from otm.errors import InvalidParameter
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, Stop, require_drafts
+from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step, Stop, require_drafts
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.source import Source
 from otm.trees.shape import TreeShape
@@ -29,7 +29,7 @@ from otm.verifiers.base import Verifier
 
 
 @dataclasses.dataclass(frozen=True)
-class VertexDecoder(Decoder):
+class VertexDecoder(StaticDecoder):
     """A decoder that draws children by a draft law and verifies them by a verifier that needs nothing but the drafts."""
 
     @property

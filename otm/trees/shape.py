@@ -134,6 +134,20 @@ class TreeShape:
         return cls(np.concatenate([np.empty(0, dtype=np.int64), *levels]))
 
     @classmethod
+    def delayed(cls, stem: int, num_branches: int, length: int) -> TreeShape:
+        """Return `stem` ≥ 0 drafts in a row and then `num_branches` chains of `length` tokens (delayed expansion), by level.
+
+        Reference: Thomas et al. 2026 (2602.16994).
+
+        >>> TreeShape.delayed(1, 2, 2).parents.tolist()
+        [0, 1, 1, 2, 3]
+        """
+        head = check_count(stem, name="stem", minimum=0)
+        width, depth = check_count(num_branches, name="num_branches"), check_count(length, name="length")
+        affordable(head + width * depth)
+        return cls.prefix_tree((1,) * head + (width,) + (1,) * (depth - 1))
+
+    @classmethod
     def specinfer(cls, length: int) -> TreeShape:
         """Return the SpecInfer tree: three sequences of `length` tokens with the first two tokens in common.
 

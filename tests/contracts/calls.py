@@ -163,10 +163,14 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.BlockVerification, {"length": 2}
     yield sequence.DraftSelection, {"num_drafts": 2, "length": 1, "verifier": otm.KSeq()}
     yield sequence.Ersd, {"tree": SHAPE}
+    yield sequence.GreedyMultipath, {"num_drafts": 2, "length": 1, "stem": 1}
     yield sequence.Gsd, {"tree": SHAPE}
+    yield sequence.LikeliestTree, {"size": 3, "length": 2, "width": 2}
     yield sequence.MarkovModel, {"table": np.array([[0.5, 0.5], [0.25, 0.75]])}
     yield sequence.Memoised, {"model": MARKOV}
     yield sequence.PrefixTree, {"factors": (2, 1), "verifier": otm.KSeq()}
+    yield sequence.SampledTree, {"size": 2, "length": 2, "verifier": otm.Naive()}
+    yield sequence.StochasticBeam, {"num_drafts": 2, "length": 1}
     yield sequence.SpeculativeSampling, {"length": 2, "verifier": otm.Maximal()}
     yield sequence.TableModel, {"table": {(): [0.5, 0.5]}}
     yield sequence.TraversalVerification, {"tree": SHAPE, "drafts": otm.WithoutReplacement(1)}
@@ -178,11 +182,21 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     law = sequence.step_law(CHAIN, **MODELS)
     yield sequence.completed_law, {"law": law, "target": MARKOV, "context": (0,), "length": 2}
     joint = np.full((2, 2), 0.25)
+    yield (
+        sequence.delayed_expansions,
+        {
+            "make": lambda stem, branches, length: sequence.GreedyMultipath(branches, length, stem),
+            **MODELS,
+            "num_nodes": 2,
+            "draft_cost": 0.1,
+        },
+    )
     yield sequence.divergence_by_position, {"law": joint, "target": joint}
     yield sequence.generate, {"decoder": CHAIN, **MODELS, "num_tokens": 2, "rng": rng(), "eos": 1}
     yield sequence.generated_law, {"decoder": CHAIN, **MODELS, "length": 2}
     yield sequence.markov_pair, {"num_tokens": 2, "order": 1, "similarity": 0.5, "concentration": 1.0, "rng": rng()}
     yield _all(sequence.outcomes), {"run": lambda source: 0}
+    yield sequence.matched_tokens, {"decoder": sequence.LikeliestTree(2, 2), **MODELS}
     yield sequence.rank_decoders, {"decoders": [CHAIN], **MODELS}
     yield sequence.sequence_law, {"model": MARKOV, "context": (0,), "length": 2}
     yield sequence.step, {"decoder": CHAIN, **MODELS, "source": sequence.Uniforms(rng()), "eos": 1}

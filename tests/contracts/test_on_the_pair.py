@@ -16,10 +16,14 @@ from otm.sequence import (
     Decoder,
     DraftSelection,
     Ersd,
+    GreedyMultipath,
     Gsd,
+    LikeliestTree,
     MarkovModel,
     PrefixTree,
+    SampledTree,
     SpeculativeSampling,
+    StochasticBeam,
     TraversalVerification,
     TreeVerification,
     completed_law,
@@ -43,6 +47,10 @@ DECODERS: list[Decoder] = [
     Ersd(SHAPE),
     BlockVerification(2),
     TraversalVerification(SHAPE),
+    GreedyMultipath(3, 2),
+    LikeliestTree(5, 2),
+    SampledTree(5, 2),
+    StochasticBeam(3, 2),
 ]
 
 

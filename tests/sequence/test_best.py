@@ -62,7 +62,7 @@ def test_one_sequence_is_block_verification(seed: int) -> None:
 
 def by_the_definition(decoder: Decoder, draft: Any, target: Any) -> float:
     """The literal program: π(D, s) over trees D as drafted and outputs s = path in D and one token; Σ_{s ≤ o} m(s)/Q(s) = 1."""
-    length, size = decoder.shape.depth + 1, draft.num_tokens
+    length, size = decoder.depth + 1, draft.num_tokens
     trees = []
     for tree, mass in outcomes(lambda source: decoder.draft(draft, (), source)):
         trees.append((sorted({c for c in tree.contexts() if c is not None}), mass))
@@ -118,7 +118,7 @@ def test_no_decoder_beats_it(block: int) -> None:
                 best = best_step(decoder, draft=draft, target=target, context=[])
                 efficiency = expected_step(decoder, draft=draft, target=target, context=[]).block_efficiency
                 assert efficiency <= best.upper + 1e-11, decoder  # races: their law is a quadrature
-                assert 1 <= best.value <= decoder.shape.depth + 1 + CERTIFIED
+                assert 1 <= best.value <= decoder.depth + 1 + CERTIFIED
                 gaps.append(best.upper - efficiency)
     assert max(gaps) > 0.01  # and some leave something to be won
 

@@ -14,9 +14,13 @@ from otm.sequence import (
     Decoder,
     DraftSelection,
     Ersd,
+    GreedyMultipath,
     Gsd,
+    LikeliestTree,
     PrefixTree,
+    SampledTree,
     SpeculativeSampling,
+    StochasticBeam,
     TableModel,
     TraversalVerification,
     TreeVerification,
@@ -107,6 +111,7 @@ INDEPENDENT = [
     otm.SelectThenReject(),
     otm.Optimal(bins=4),
 ]
+SUCCESSIVE = [None, otm.RecursiveRejection(), otm.Naive()]
 ANY_LAW: list[tuple[otm.Law, otm.Verifier]] = [
     (IID, otm.RecursiveRejection()),
     (DISTINCT, otm.Naive()),
@@ -138,12 +143,16 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         BlockVerification(length),
         TraversalVerification(tree),
         TraversalVerification(tree, IID),
+        GreedyMultipath(size.width, length - (stem := int(length > 1 and index % 3 == 0)), stem),
+        LikeliestTree(4, length, (None, 1, 2)[index % 3]),
+        SampledTree(4, length, SUCCESSIVE[index % 3]),
+        StochasticBeam(min(size.width, 4 // min(length, 2)), min(length, 2), SUCCESSIVE[(index + 1) % 3]),
     ]
 
 
 def num_trees(decoder: Decoder, num_tokens: int) -> int:
     """An upper bound on the number of drafted trees: V^n."""
-    return int(num_tokens**decoder.shape.num_nodes)
+    return int(num_tokens**decoder.num_nodes)
 
 
 def outcomes_of(law: otm.sequence.StepLaw) -> dict[tuple[tuple[int, ...], int], float]:
@@ -160,7 +169,7 @@ def distance(law: otm.sequence.StepLaw, other: otm.sequence.StepLaw) -> float:
 
 def bias(decoder: Decoder, draft: TableModel, target: TableModel, *, step: Callable[..., object]) -> float:
     """Total variation between the output, completed by target samples, and the target's law."""
-    length = decoder.shape.depth + 1
+    length = decoder.depth + 1
     found = step(decoder, draft=draft, target=target, context=[])
     law = getattr(found, "law", found)
     completed = otm.sequence.completed_law(law, target=target, context=[], length=length)

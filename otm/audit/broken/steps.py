@@ -57,6 +57,22 @@ def skip_after_a_look(draft: Any, target: Any, rng: Any) -> list[int]:
     return [int(rng.choice(len(q), p=np.maximum(q - p, 0.0) / np.maximum(q - p, 0.0).sum()))]
 
 
+def capped_ranks(draft: Any, target: Any, rng: Any) -> list[int]:
+    """Take the better of two drafts by min(1, q/p), the first where both reach 1, and verify it by the law of a strict order."""
+    p, q = draft.next([]), target.next([])
+    drafts = rng.choice(len(p), size=2, p=p).tolist()
+    ratio = np.minimum(1.0, q / p)
+    x = max(drafts, key=ratio.__getitem__)
+    order = np.argsort(ratio, kind="stable")
+    upto = np.cumsum(p[order])
+    selected = np.empty(len(p))
+    selected[order] = upto**2 - (upto - p[order]) ** 2
+    if rng.random() * selected[x] < q[x]:
+        return [x]
+    rest = np.maximum(q - selected, 0.0)
+    return [int(rng.choice(len(q), p=rest / rest.sum()))]
+
+
 def reseeded_coin(draft: Any, target: Any, rng: Any) -> list[int]:
     """Seed the generator of the coin again at every position, with one seed for the step."""
     seed = int(rng.integers(2**31))

@@ -61,6 +61,7 @@ WHOLES: tuple[Whole, ...] = (
     Whole(steps.shared_noise, ("vllm-project/vllm#47386", "vllm-project/vllm#54282"), Fraction(13, 460)),
     Whole(steps.key_as_uniform, (NO_REPORT,), Fraction(3, 25)),
     Whole(steps.skip_after_a_look, (NO_REPORT,), Fraction(1, 8)),
+    Whole(steps.capped_ranks, ("Rmuk655/Distill-Spec-Research, verifiers/verifier.py at 08571bb",), Fraction(7, 130)),
     Whole(steps.reseeded_coin, (NO_REPORT,), Fraction(3, 50)),
     Whole(steps.bonus_from_the_wrong_row, (NO_REPORT,), Fraction(17, 100)),
     Whole(steps.stale_row, (NO_REPORT,), Fraction(9, 100)),

@@ -68,6 +68,8 @@ BY_HAND = {
     "key as uniform": F(1, 2) * (F(2, 5) - F(2, 5) ** 2),
     # Draft 0 leads to q, drafts 1 and 2 are accepted: (.1, .475, .425).
     "skip after a look": distance((F(1, 10), F(19, 40), F(17, 40)), Q),
+    # Draft 1 is selected with .45, verified as if with .39, and kept with .35/.39: .35 are wanted.
+    "capped ranks": F(7, 20) * (F(9, 20) - F(39, 100)) / F(39, 100),
     "reseeded coin": same_coin_twice(),
     # The bonus token has the law q instead of LATER_Q[x].
     "bonus from the wrong row": sum((min(P[x], Q[x]) * distance(Q, LATER_Q[x]) for x in TOKENS), F(0)),

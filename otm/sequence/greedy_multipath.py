@@ -1,0 +1,177 @@
+"""Greedy multi-path block verification: the best-ranked of several drafted sequences, verified as a block (Thomas & Pal 2026).
+
+Tokens after a context are ranked by q/p, sequences by their first token, then by the second, and so on. The highest-ranked of K
+sequences is a sequence with a law of its own, known exactly along it, and block verification against that law is lossless. Tokens
+that the target wants and the draft underrates come first, so the selected sequence is closer to the target than a drafted one.
+
+Let F be the draft's distribution function in the ranking after a node, A the mass of the sequences ranked below the node and u the
+node's own. The highest of K sequences passes the node's child x, given that it passes the node, with probability
+
+    s(x) = [(A + u F(x))^K − (A + u (F(x) − p(x)))^K] / [(A + u)^K − A^K],
+
+a quotient of differences of high powers of numbers that may nearly agree, or underflow. Only the odds α = A/u enter,
+
+    s(x) = ((α + F)/(α + 1))^K · [1 − (1 − p/(α + F))^K] / [1 − (1 − 1/(α + 1))^K],     α ← (α + F − p)/p in the child,
+
+where every factor is computed to full relative accuracy, by log1p and expm1, for any K and any length.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.drafts.base import Law
+from otm.drafts.iid import IID
+from otm.pmf import check_count
+from otm.sequence.block_verification import verify_block
+from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step
+from otm.sequence.models import Context, LanguageModel
+from otm.sequence.source import Source
+from otm.sequence.vertex_decoder import children_of, grow_by_law
+from otm.trees.shape import TreeShape
+
+MOST_ODDS = 1e100
+"""Odds beyond which a node's share no longer bends the law: s = p up to 1/α."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GreedyMultipath(StaticDecoder):
+    """Draw K i.i.d. sequences, select the one that is highest in the order of q/p, and verify it as a block.
+
+    Selected with probability s(x) after each of its prefixes, see above, the sequence goes through block verification with s in the
+    place of p: w_i = min(1, w_{i−1} q(x_i)/s(x_i)), and so on. K = 1 is `BlockVerification`. Equal ratios are ranked by the tokens'
+    numbers: a strict order, without which the law of the selected sequence is another one (docs/theory.md).
+
+    Args:
+        num_drafts: K ≥ 1 sequences.
+        length: L ≥ 1 tokens each.
+        stem: tokens drafted once, before the sequences branch: delayed expansion.
+
+    Raises:
+        InvalidParameter: if a count is no integer of at least 1 (`stem`: 0).
+
+    Cost: stem + L draft calls and one target call per step; a sort of the vocabulary for each of the L selected tokens.
+    Accuracy: the law of the selected sequence is right to a few units in the last place of its largest entries, for any K.
+    Reference: Thomas & Pal 2026 (2602.16961); stem: Thomas et al. 2026 (2602.16994); proof: docs/theory.md, "Greedy multi-path
+    block verification".
+
+    >>> from otm.sequence import ZerothOrder, step_law
+    >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
+    >>> one_level = GreedyMultipath(2, 1)  # s = (4/9, 5/9), and 1 + Σ min(s, q) = 1 + 1/3 + 5/9
+    >>> round(step_law(one_level, draft=draft, target=target, context=[]).block_efficiency, 12)
+    1.888888888889
+    """
+
+    title = "greedy multi-path block verification"
+
+    num_drafts: int
+    length: int
+    stem: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_drafts", check_count(self.num_drafts, name="num_drafts"))
+        object.__setattr__(self, "length", check_count(self.length, name="length"))
+        object.__setattr__(self, "stem", check_count(self.stem, name="stem", minimum=0))
+
+    @property
+    def lossless(self) -> bool:
+        """Always (docs/theory.md, "Greedy multi-path block verification")."""
+        return True
+
+    @property
+    def shape(self) -> TreeShape:
+        """K chains at the end of the stem."""
+        return TreeShape.delayed(self.stem, self.num_drafts, self.length)
+
+    def law(self, num_drafts: int) -> Law:
+        """Independent drafts."""
+        return IID(num_drafts)
+
+    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+        """Draw level by level, one call of the draft model per level."""
+        return grow_by_law(self.shape, model, context, self.law, source)
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        """Descend to the highest-ranked sequence, then verify it as a block against the law by which it was selected."""
+        below, context = children_of(tree.shape), tree.context
+        selected: dict[Context, NDArray[np.float64]] = {}
+        contexts, odds = [context], 0.0
+        ways: list[tuple[int, ...]] = [(0,)]
+        while ahead := [(*way, child) for way in ways for child in below[way[-1]]]:
+            tokens = [int(tree.tokens[way[-1]]) for way in ahead]
+            token = tokens[0]
+            if len(contexts) <= self.stem:
+                selected[context] = tree.draft[context]
+            else:
+                ranked = Ranked.of(tree.draft[context], target(context), odds, self.num_drafts)
+                token = max(tokens, key=ranked.place.__getitem__)
+                selected[context], odds = ranked.selected, ranked.odds(token)
+            context = (*context, token)
+            contexts.append(context)
+            ways = [way for way, drafted in zip(ahead, tokens, strict=True) if drafted == token]
+        kept, after = verify_block(contexts, selected.__getitem__, target, source)
+        tokens_out = (*contexts[kept][len(tree.context) :], after)
+        survivors = tuple((vertex,) for vertex in ways[0][1 : kept + 1])
+        return Step(tokens_out, kept, "end_of_draft" if kept == len(contexts) - 1 else "rejected", survivors)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ranked:
+    """The tokens after a node of the selected sequence.
+
+    Attributes:
+        draft: p `(V,)`.
+        place: each token's place in the order of q/p, `(V,)`, the highest last.
+        lower: F − p, the draft mass ranked below each token, `(V,)`.
+        selected: s, the law of the selected sequence's next token, `(V,)`.
+        against: the node's own odds α.
+    """
+
+    draft: NDArray[np.float64]
+    place: NDArray[np.int64]
+    lower: NDArray[np.float64]
+    selected: NDArray[np.float64]
+    against: float
+
+    @classmethod
+    def of(cls, draft: NDArray[np.float64], target: NDArray[np.float64], odds: float, count: int) -> Ranked:
+        """Rank the tokens after a node with odds α = A/u, of K = `count` sequences."""
+        with np.errstate(divide="ignore", over="ignore"):
+            ratio = np.divide(target, draft, out=np.full_like(draft, np.inf), where=draft > 0)
+        order = np.argsort(ratio, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        mass = draft[order]
+        lower = np.concatenate([[0.0], np.cumsum(mass[:-1])])
+        higher = np.concatenate([np.cumsum(mass[:0:-1])[::-1], [0.0]])
+        selected = selected_law(mass, lower=lower, higher=higher, odds=odds, count=count)
+        return cls(draft, place, lower[place], selected[place], odds)
+
+    def odds(self, token: int) -> float:
+        """Return α of a drafted child."""
+        return min((self.against + float(self.lower[token])) / float(self.draft[token]), MOST_ODDS)
+
+
+def selected_law(
+    mass: NDArray[np.float64], *, lower: NDArray[np.float64], higher: NDArray[np.float64], odds: float, count: int
+) -> NDArray[np.float64]:
+    """Return the law of the next token of the highest of K sequences, given that it passes the node.
+
+    Args:
+        mass: p in ascending order of rank `(V,)`; lower, higher: what stands below and above each.
+        odds: α ≥ 0.
+        count: K.
+
+    >>> half = np.array([0.5, 0.5])
+    >>> selected_law(half, lower=np.array([0, 0.5]), higher=np.array([0.5, 0]), odds=0.0, count=2)  # both are low; one is high
+    array([0.25, 0.75])
+    """
+    whole, upto = odds + 1.0, odds + lower + mass
+    share = np.divide(mass, upto, out=np.zeros_like(mass), where=mass > 0)
+    with np.errstate(divide="ignore"):  # the highest token's share may be all there is
+        reach = np.where(2 * higher < whole, np.log1p(-np.minimum(higher / whole, 1.0)), np.log(upto / whole))
+        inside = -np.expm1(count * np.log1p(-share)) / -np.expm1(count * np.log1p(-1.0 / whole))
+    return np.asarray(np.exp(count * reach) * inside)

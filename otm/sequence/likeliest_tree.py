@@ -1,0 +1,155 @@
+"""The tree of the likeliest paths: what EAGLE-2, OPT-Tree and DDTree draft, a tree that depends on the context.
+
+A drafter that believes its own distributions reaches path u with probability P(u), the product of its probabilities along u. The N
+paths with the largest products form a tree, because products do not increase along a path, and no other N paths hold more of the
+drafter's mass. Nothing about this tree is random. Sampling the target and looking whether the token is there is therefore not a
+makeshift: it reaches u with probability Q(u), and no lossless verification of a fixed tree can reach it more often.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.pmf import check_count, check_instance
+from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, check_asked, check_vocabularies, evaluate
+from otm.sequence.models import Context, LanguageModel, next_distributions
+from otm.sequence.source import Outcomes, Source
+from otm.sequence.vertex_decoder import descend
+from otm.trees.shape import TreeShape
+
+
+@dataclasses.dataclass(frozen=True)
+class LikeliestTree(Decoder):
+    """Draft the N paths with the largest products of draft probabilities; sample the target and descend while its token is drafted.
+
+    E[tokens] = 1 + Σ_u Q(u) over the drafted paths u, the best that any lossless verification of this tree attains. Of all trees of
+    N vertices and at most L levels it is the best for a target equal to the draft.
+
+    Args:
+        size: N ≥ 1 drafted tokens; fewer where fewer have mass.
+        length: L ≥ 1 levels at most.
+        width: expand only this many paths of a level, each to this many children, as EAGLE-2 does; None for the exact N best.
+
+    Raises:
+        InvalidParameter: if a count is no integer of at least 1.
+
+    Cost: one draft call per level on the contexts that may have descendants, one target call; O(V + N log N) per expanded vertex.
+    Reference: EAGLE-2 [Li et al. 2024]; OPT-Tree [Wang et al. 2024]; DDTree 2026 (2604.12989); docs/theory.md, "Trees that depend
+    on the context".
+
+    >>> from otm.sequence import ZerothOrder, step_law
+    >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
+    >>> tree = LikeliestTree(3, 4)  # paths 0, 00 and 000, of 27/64, before 1, of 1/4
+    >>> step_law(tree, draft=draft, target=target, context=[]).block_efficiency  # 1 + 1/2 + 1/4 + 1/8
+    1.875
+    """
+
+    title = "likeliest tree"
+
+    size: int
+    length: int
+    width: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", check_count(self.size, name="size"))
+        object.__setattr__(self, "length", check_count(self.length, name="length"))
+        if self.width is not None:
+            object.__setattr__(self, "width", check_count(self.width, name="width"))
+
+    @property
+    def lossless(self) -> bool:
+        """Always: every token is the target's own sample."""
+        return True
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.size
+
+    @property
+    def depth(self) -> int:
+        """L, or N if that is less."""
+        return min(self.length, self.size)
+
+    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+        """Extend the best N paths level by level; vertices are numbered by falling probability, so n < N are the first n."""
+        reach = min(self.size, model.num_tokens if self.width is None else self.width)
+        best = [_Path(1.0, context)]  # the root, then falling probability; of equals the one found first
+        frontier, known = best[:], dict[Context, NDArray[np.float64]]()
+        for _ in range(self.depth):
+            known |= next_distributions(model, (path.context for path in frontier), name="draft")
+            found = [child for path in frontier for child in path.extended(known[path.context], reach)]
+            found.sort(key=lambda path: -path.probability)
+            best = [best[0], *sorted([*best[1:], *found], key=lambda path: -path.probability)[: self.size]]
+            kept = {path.context for path in best}
+            frontier = [path for path in found[: self.width] if path.context in kept]
+            if not frontier:
+                break
+        number = {path.context: vertex for vertex, path in enumerate(best)}
+        parents = [number[path.context[:-1]] for path in best[1:]]
+        tokens = np.array([-1, *(path.context[-1] for path in best[1:])], dtype=np.int64)
+        return DraftTree(shape=TreeShape(np.array(parents, dtype=np.int64)), context=context, tokens=tokens, draft=known)
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        """Sample the target, and descend to the child that has the token."""
+        return descend(tree, target, source, lambda vertices, context, proposals: source.choose(target(context)))
+
+
+def matched_tokens(
+    decoder: LikeliestTree, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
+) -> NDArray[np.float64]:
+    """Return the exact expected tokens per target call of a likeliest tree in one context, for every number of drafts up to N.
+
+    Entry n is 1 + Σ Q(u) over the n likeliest paths: one drafted tree answers for all smaller ones.
+
+    Args:
+        decoder: the largest tree.
+        draft, target: two models, of any vocabulary.
+        context: tokens so far.
+
+    Returns:
+        `(n + 1,)` for the n ≤ N drafted paths, from 1 without drafts.
+
+    Raises:
+        As `otm.sequence.step`.
+
+    Cost: one drafted tree and one call of the target on its vertices. Accuracy: rounding of a sum of products.
+    Reference: docs/theory.md, "Trees that depend on the context".
+
+    >>> from otm.sequence import ZerothOrder
+    >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
+    >>> matched_tokens(LikeliestTree(4, 4), draft=draft, target=target, context=[])  # paths 0, 00, 000 and 0000
+    array([1.    , 1.5   , 1.75  , 1.875 , 1.9375])
+    """
+    start = check_asked(decoder, draft=draft, target=target, context=context)
+    check_instance(decoder, LikeliestTree, name="decoder")
+    check_vocabularies(draft, target)
+    tree = decoder.draft(draft, start, Outcomes({}))
+    rows = evaluate(target, tree)
+    contexts = tree.contexts()
+    reached = np.ones(tree.shape.num_nodes + 1)
+    for vertex, parent in enumerate(tree.shape.parents.tolist(), start=1):
+        before = contexts[parent]
+        assert before is not None  # every vertex of this tree has a draft
+        reached[vertex] = reached[parent] * rows[before][tree.tokens[vertex]]
+    return np.cumsum(reached)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Path:
+    """A path with its probability under the draft model."""
+
+    probability: float
+    context: Context
+
+    def extended(self, mass: NDArray[np.float64], reach: int) -> list[_Path]:
+        """Return the likeliest continuations, at most `reach`, in falling order; equal ones in the order of their numbers."""
+        count = min(reach, len(mass))
+        least = np.partition(mass, len(mass) - count)[len(mass) - count]
+        likely = np.flatnonzero((mass >= least) & (mass > 0))
+        likely = likely[np.argsort(-mass[likely], kind="stable")][:count]
+        return [_Path(self.probability * min(1.0, float(mass[x])), (*self.context, x)) for x in likely.tolist()]

@@ -1,0 +1,176 @@
+"""Trees that grow while they are sampled: where the next draft goes may depend on all that has been drafted before.
+
+Every drafted token is drawn from what its elder siblings leave of the draft model's distribution. *Where* it is drawn, and whether
+at all, is decided on what was drafted before it: growth is predictable. Then, whatever the rule of growth, every verification is
+lossless for which a fresh youngest child changes nothing on average: sample and match, recursive rejection vertex by vertex,
+traversal from the leaves. Dropping drafts after a look at their tokens is another matter, and biases the output (docs/theory.md,
+"Trees that depend on the context").
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import heapq
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.drafts.base import PAD
+from otm.drafts.without_replacement import WithoutReplacement
+from otm.errors import Unsupported
+from otm.pmf import check_count
+from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step
+from otm.sequence.models import Context, LanguageModel, next_distribution
+from otm.sequence.source import Source
+from otm.sequence.traversal_verification import DISTINCT, traverse
+from otm.sequence.vertex_decoder import descend
+from otm.trees.shape import TreeShape
+from otm.verifiers.base import Verifier
+from otm.verifiers.naive import Naive
+from otm.verifiers.recursive_rejection import RecursiveRejection
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictableTree(Decoder):
+    """A decoder that samples distinct children and decides on the past where to draft next."""
+
+    @property
+    @abc.abstractmethod
+    def verification(self) -> Verifier | None:
+        """Recursive rejection or sample and match, vertex by vertex; None for traversal from the leaves."""
+
+    @property
+    def lossless(self) -> bool:
+        """Always (docs/theory.md, "Trees that depend on the context")."""
+        return True
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        """Judge siblings in the order in which they were drawn."""
+        rule = self.verification
+        if rule is None:
+            return traverse(tree, target, source, DISTINCT)
+
+        def output(vertices: list[int], context: Context, proposals: NDArray[np.int64]) -> int:
+            law = WithoutReplacement(len(proposals))
+            return source.verify(source.rule(rule, tree.draft[context], target(context), law), proposals)[0]
+
+        return descend(tree, target, source, output)
+
+
+def require_successive(verifier: Verifier | None) -> None:
+    """Raise `Unsupported` unless a verifier judges the first children of a vertex without looking at later ones."""
+    if not isinstance(verifier, RecursiveRejection | Naive | None):
+        raise Unsupported(
+            "The number of children tells of their tokens here, so they are judged one by one: by otm.RecursiveRejection() or "
+            f"otm.Naive(), or None for traversal from the leaves; got {verifier!r}."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledTree(PredictableTree):
+    """Grow a tree where the drafter believes that a draft is worth most: the next child of a vertex, or a first grandchild.
+
+    A slot for the next child of u has a value v, the first slot of all 1. Its token x is drawn from what is left of p(· | u), with
+    probability ρ(x); then the slot below x is worth v·ρ(x), the next one beside it v·(1 − ρ(x)). The largest value goes next: v is
+    the mass of the drafter's texts that begin with a slot's parent and with none of its elder siblings.
+
+    Args:
+        size: N ≥ 1 drafted tokens; fewer where the distributions have fewer.
+        length: L ≥ 1 levels at most.
+        verifier: None verifies from the leaves to the root, by traversal; `otm.RecursiveRejection()` vertex by vertex, and
+            `otm.Naive()` samples the target and looks.
+
+    Raises:
+        InvalidParameter: if a count is no integer of at least 1.
+        Unsupported: for other verifiers, which look at all children of a vertex at once: their number tells of their tokens.
+
+    Cost: one draft call per vertex with children, one target call. Reference: DySpec [Xiong et al. 2024], Algorithm 1; proof:
+    docs/theory.md, "Trees that depend on the context".
+
+    >>> from otm.sequence import ZerothOrder, step_law
+    >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
+    >>> pair = SampledTree(2, 2, otm.RecursiveRejection())  # after 0, worth 3/4, a draft below it; after 1, one beside it
+    >>> round(step_law(pair, draft=draft, target=target, context=[]).block_efficiency, 12)  # 1 + ¾·⅔·(1 + ¾) + ¼
+    2.125
+    """
+
+    title = "sampled tree"
+
+    size: int
+    length: int
+    verifier: Verifier | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", check_count(self.size, name="size"))
+        object.__setattr__(self, "length", check_count(self.length, name="length"))
+        require_successive(self.verifier)
+
+    @property
+    def verification(self) -> Verifier | None:
+        """The verifier."""
+        return self.verifier
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.size
+
+    @property
+    def depth(self) -> int:
+        """L, or N if that is less."""
+        return min(self.length, self.size)
+
+    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+        """Draw into the slot of the largest value, of equals the oldest."""
+        growing, clock = Growing(model, context), itertools.count()
+        slots = [(-1.0, next(clock), 0)]
+        while slots and len(growing.parents) < self.size:
+            value, _, vertex = heapq.heappop(slots)
+            child, share = growing.drop(vertex, source)
+            if growing.level(child) < self.length:
+                heapq.heappush(slots, (value * share, next(clock), child))
+            if share < 1.0:
+                heapq.heappush(slots, (value * (1.0 - share), next(clock), vertex))
+        return growing.tree()
+
+
+class Growing:
+    """A tree under way: contexts, tokens, and what is left to draw at each vertex."""
+
+    def __init__(self, model: LanguageModel, context: Context) -> None:
+        self.parents: list[int] = []
+        self.contexts = [context]
+        self.known: dict[Context, NDArray[np.float64]] = {}
+        self._model = model
+        self._left: dict[int, NDArray[np.float64]] = {}
+
+    def level(self, vertex: int) -> int:
+        """Return how many drafts lead to a vertex."""
+        return len(self.contexts[vertex]) - len(self.contexts[0])
+
+    def left(self, vertex: int) -> NDArray[np.float64]:
+        """Return the draft distribution off the children drawn so far `(V,)`, not normalised."""
+        if vertex not in self._left:
+            here = self.contexts[vertex]
+            if here not in self.known:
+                self.known[here] = next_distribution(self._model, here, name="draft")
+            self._left[vertex] = self.known[here].copy()
+        return self._left[vertex]
+
+    def drop(self, vertex: int, source: Source) -> tuple[int, float]:
+        """Draw the next child; return it and the probability with which its token was drawn."""
+        left = self.left(vertex)
+        token = source.choose(left)
+        share = float(left[token] / left.sum())
+        left[token] = 0.0
+        self.parents.append(vertex)
+        self.contexts.append((*self.contexts[vertex], token))
+        return len(self.parents), share
+
+    def tree(self) -> DraftTree:
+        """Return what has grown."""
+        tokens = np.array([PAD, *(context[-1] for context in self.contexts[1:])], dtype=np.int64)
+        shape = TreeShape(np.array(self.parents, dtype=np.int64))
+        return DraftTree(shape=shape, context=self.contexts[0], tokens=tokens, draft=self.known)
