@@ -143,6 +143,17 @@ def load_pair(
     return Pair(draft=models[0], target=models[1], tokenizer=tokenizers[-1], device=place, num_tokens=num_tokens, notes=notes)
 
 
+def load_target(target: str | None, *, device: str = "auto", dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+    """Load a target alone, and its tokenizer; arguments and errors as in `load_pair`."""
+    place = choose_device(device)
+    logging.disable_progress_bar()
+    name = model_places(None, target)[1]
+    _check_folder("target", name)
+    tokenizer = _load(AutoTokenizer, name, "tokenizer", trust_remote_code=False)
+    model = _load(AutoModelForCausalLM, name, "model", trust_remote_code=False, use_safetensors=True, dtype=dtype)
+    return model.eval().to(place), tokenizer
+
+
 def probabilities(logits: torch.Tensor, *, temperature: float, top_p: float | None = None) -> torch.Tensor:
     """Return float64 probabilities `(..., V)` of float32 logits, on the same device."""
     import otm
