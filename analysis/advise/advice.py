@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from otm.sequence import Decoder
+from otm.sequence import StaticDecoder
 from otm.trees import Speedup, TreeShape
 
 from ..errors import AnalysisError
@@ -213,7 +213,7 @@ class _Measurement:
         self._time([plans[index].decoder for index in finalists], 0.6 * seconds if look == 1 else 0.9 * seconds, look)
         return self._compared(plans, tokens, finalists, model, look)
 
-    def _time(self, decoders: Sequence[Decoder], seconds: float, look: int) -> None:
+    def _time(self, decoders: Sequence[StaticDecoder], seconds: float, look: int) -> None:
         deadline, rounds = time.perf_counter() + seconds, 0
         while rounds < LEAST_ROUNDS or time.perf_counter() < deadline:
             self.clock.round(decoders, tick=lambda: self.progress(f"look {look}: costs"))

@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm.sequence import Decoder, LanguageModel, Uniforms, step
+from otm.sequence import LanguageModel, StaticDecoder, Uniforms, step
 from otm.trees import TreeShape
 
 from ..decode.plain import plain_step
@@ -89,10 +89,10 @@ class Clock:
     texts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
     eos: int | None
     rng: np.random.Generator
-    pieces: dict[Decoder | None, Pieces] = dataclasses.field(default_factory=dict)
-    plain: dict[Decoder, list[float]] = dataclasses.field(default_factory=dict)
+    pieces: dict[StaticDecoder | None, Pieces] = dataclasses.field(default_factory=dict)
+    plain: dict[StaticDecoder, list[float]] = dataclasses.field(default_factory=dict)
 
-    def round(self, decoders: Sequence[Decoder], *, tick: Callable[[], object] = lambda: None) -> None:
+    def round(self, decoders: Sequence[StaticDecoder], *, tick: Callable[[], object] = lambda: None) -> None:
         """Time some steps of every decoder, plain decoding before and after each."""
         number = int(self.rng.integers(len(self.texts)))
         prefix, continuation = self.texts[number]
@@ -106,7 +106,7 @@ class Clock:
             before = after
             tick()
 
-    def _visit(self, decoder: Decoder | None, context: tuple[int, ...], *, reads_prompt: bool) -> float:
+    def _visit(self, decoder: StaticDecoder | None, context: tuple[int, ...], *, reads_prompt: bool) -> float:
         """Take a step that fills the caches and some that are timed; return their mean time."""
         self.draft.model.forget()
         self.target.model.forget()
@@ -133,13 +133,13 @@ class Clock:
         pieces.steps += len(rows)
         return float(mean[:3].sum())
 
-    def _step(self, decoder: Decoder | None, context: tuple[int, ...], source: Uniforms) -> tuple[int, ...]:
+    def _step(self, decoder: StaticDecoder | None, context: tuple[int, ...], source: Uniforms) -> tuple[int, ...]:
         if decoder is None:
             return (plain_step(self.target, context, source),)
         models: dict[str, LanguageModel] = {"draft": self.draft, "target": self.target}
         return step(decoder, **models, context=context, source=source, eos=self.eos).tokens
 
-    def ratio(self, decoder: Decoder) -> tuple[float, float, int]:
+    def ratio(self, decoder: StaticDecoder) -> tuple[float, float, int]:
         """Return a step's time over plain decoding's, the standard error of its logarithm, and the number of rounds.
 
         The median over rounds, which a round that was interrupted does not move.
@@ -153,12 +153,12 @@ class Clock:
         """Seconds per token of plain decoding."""
         return float(np.median(self.pieces[None].totals))
 
-    def first_seconds(self, decoder: Decoder | None) -> float:
+    def first_seconds(self, decoder: StaticDecoder | None) -> float:
         """Seconds of the step that reads the prompt as well; that of any step where none was timed."""
         first = self.pieces[decoder].first
         return float(np.median(first)) if first else self.seconds(decoder) if decoder is not None else self.plain_seconds
 
-    def seconds(self, decoder: Decoder) -> float:
+    def seconds(self, decoder: StaticDecoder) -> float:
         """Seconds per step of a decoder that was timed: its ratio times plain decoding's."""
         return self.ratio(decoder)[0] * self.plain_seconds
 
@@ -178,7 +178,7 @@ class StepModel:
     rest: Mapping[str, tuple[float, float, float]]
 
     @classmethod
-    def fitted(cls, clock: Clock, families: Mapping[str, Sequence[Decoder]]) -> StepModel:
+    def fitted(cls, clock: Clock, families: Mapping[str, Sequence[StaticDecoder]]) -> StepModel:
         """Fit the pieces, none of which takes less than no time."""
         timed = [decoder for decoders in families.values() for decoder in decoders]
         shapes = [decoder.shape for decoder in timed]
@@ -218,7 +218,7 @@ def texts_for(texts: Sequence[Text]) -> list[tuple[tuple[int, ...], tuple[int, .
     return [(text.prefix, tuple(text.tokens.tolist())) for text in texts]
 
 
-def _typical(clock: Clock, decoder: Decoder, piece: str) -> float:
+def _typical(clock: Clock, decoder: StaticDecoder, piece: str) -> float:
     """Return a piece of a step, as a share of plain decoding beside it and so free of what slows both."""
     shares = np.asarray(getattr(clock.pieces[decoder], piece)) / np.asarray(clock.plain[decoder])
     return float(np.median(shares)) * clock.plain_seconds

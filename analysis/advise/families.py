@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 
 import otm
-from otm.sequence import Decoder, DraftSelection, Gsd, SpeculativeSampling
+from otm.sequence import DraftSelection, Gsd, SpeculativeSampling, StaticDecoder
 from otm.trees import TreeShape, optimal_tree
 
 from .laws import RankLaw, SurvivorLaw, kseq_survivors, optimal_survivors, rejection_ranks
@@ -52,7 +52,7 @@ class Plan:
 
     family: str
     text: str
-    decoder: Decoder
+    decoder: StaticDecoder
     walks: tuple[Walk, ...]
 
 
@@ -70,7 +70,7 @@ class Family(abc.ABC):
         """Yield every plan within the limits."""
 
     @abc.abstractmethod
-    def probes(self, limits: Limits) -> Iterator[Decoder]:
+    def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield a few decoders whose steps, when timed, tell what others of the family cost."""
 
 
@@ -90,7 +90,7 @@ class Chains(Family):
         for length, row in enumerate(zip(*walks, strict=True), start=1):
             yield Plan(self.name, f"SpeculativeSampling({length})", SpeculativeSampling(length), row)
 
-    def probes(self, limits: Limits) -> Iterator[Decoder]:
+    def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield lengths on a geometric scale."""
         for length in sorted({min(length, limits.depth, limits.nodes) for length in (1, 2, 4, limits.depth)}):
             yield SpeculativeSampling(length)
@@ -117,7 +117,7 @@ class Sequences(Family):
             for length, row in enumerate(zip(*walks, strict=True), start=1):
                 yield self._plan(number, length, row)
 
-    def probes(self, limits: Limits) -> Iterator[Decoder]:
+    def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield few and many, short and long ones."""
         fewest, most = min(limits.numbers, default=0), max(limits.numbers, default=0)
         for number, length in {(fewest, 1), (fewest, 4), (most, 2), (most, 8)}:
@@ -159,7 +159,7 @@ class StaticTrees(Family):
             walks = tuple(along_tree(law, shape=shape, starts=starts) for law in laws)
             yield Plan(self.name, f"Gsd(parents({shape.parents.tolist()}))", Gsd(shape), walks)
 
-    def probes(self, limits: Limits) -> Iterator[Decoder]:
+    def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield trees of a drafter that is right every other time."""
         for nodes, depth in ((2, 1), (8, 3), (24, 5), (limits.nodes, limits.depth)):
             if nodes <= limits.nodes and depth <= limits.depth:

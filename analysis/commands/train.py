@@ -1,4 +1,4 @@
-"""`python -m analysis train`: train a small pair."""
+"""`python -m analysis train`: train a small pair, or a draft for a target."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ def train(
     text: Annotated[
         list[Path] | None, typer.Option(help="UTF-8 text to train on. Default: installed packages' docstrings.")
     ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Distil a draft for this target: smollm2, a hub name or a folder. Default: train a pair.")
+    ] = None,
     recipe: Annotated[Path | None, typer.Option(help="JSON with fields of the recipe to change.")] = None,
     constraints: Annotated[Path, typer.Option(help="Pinned packages whose docstrings are used.")] = Path("constraints.txt"),
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -24,9 +27,26 @@ def train(
         int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads; the trajectory depends on it in the last bits.")
     ] = None,
 ) -> None:
-    """Train tokenizer, draft and target; resumes where a killed run stopped."""
+    """Train tokenizer, draft and target, or a draft for a target that is given; resumes where a killed run stopped."""
     from ..models.pair import choose_device
     from ..train import texts
+
+    if target is not None:
+        from ..train.distillation import Distillation
+        from ..train.draft_training import distil, distillation_from_json
+
+        plan = Distillation() if recipe is None else distillation_from_json(recipe)
+        choose_device(device)
+        corpus = texts.from_text_files(text) if text else texts.from_installed_packages(constraints)
+        record = distil(target, corpus, plan, out=out, work=work, device=device, threads=threads)
+        for kind, cells in record["acceptance"].items():
+            for name, curve in cells.items() if kind != "k" else ():
+                shown = "  ".join(
+                    f"k = {k} {cell['mean']:.3f}" for k, cell in zip(record["acceptance"]["k"], curve, strict=True)
+                )
+                typer.echo(f"{kind.replace('_', '-'):<13} {name:<8} {shown}   (Q(S) {record['reach'][kind]:.3f})")
+        return
+
     from ..train.pair_training import recipe_from_json, train_pair
     from ..train.training import Recipe
 

@@ -15,6 +15,7 @@ DISTILLED = "distilled.json"
 """The file that makes a folder a distilled draft."""
 
 VOCABULARY = "vocabulary"
+LENS = "lens.weight"
 WEIGHTS = "model.safetensors"
 
 
@@ -62,6 +63,7 @@ def load_distilled(folder: Path, target: Any) -> Any:
         )
     stored = load_file(folder / WEIGHTS)
     vocabulary = stored.pop(VOCABULARY).long()
+    lens = stored.pop(LENS).to(embeddings.dtype)
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
     weights = {f"model.{name}": value.to(embeddings.dtype) for name, value in stored.items()}
@@ -73,7 +75,7 @@ def load_distilled(folder: Path, target: Any) -> Any:
         )
     model.set_input_embeddings(target.get_input_embeddings())
     head = target.get_output_embeddings().weight.detach()
-    model.lm_head = LikelyHead(head[vocabulary], vocabulary, config.vocab_size)
+    model.lm_head = LikelyHead(head[vocabulary] @ lens, vocabulary, config.vocab_size)
     model.model.rotary_emb = type(model.model.rotary_emb)(config=config)  # its frequencies are computed, not stored
     model.config._name_or_path = str(folder)
     return model.eval()

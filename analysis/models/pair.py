@@ -168,6 +168,17 @@ def end_of_text(pair: Pair) -> int | None:
     return int(token) if token is not None and int(token) < pair.num_tokens else None
 
 
+def load_target(target: str | None, *, device: str = "auto", dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+    """Load a target alone, and its tokenizer; arguments and errors as in `load_pair`."""
+    place = choose_device(device)
+    logging.disable_progress_bar()
+    name = model_places(None, target)[1]
+    _check_folder("target", name)
+    tokenizer = _load(AutoTokenizer, name, "tokenizer", trust_remote_code=False)
+    model = _load(AutoModelForCausalLM, name, "model", trust_remote_code=False, use_safetensors=True, dtype=dtype)
+    return model.eval().to(place), tokenizer
+
+
 def probabilities(
     logits: torch.Tensor, *, temperature: float, top_p: float | None = None, top_k: int | None = None
 ) -> torch.Tensor:

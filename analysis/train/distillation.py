@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 from tqdm import tqdm
 
@@ -31,33 +31,50 @@ from ..models.distilled import DISTILLED, VOCABULARY, WEIGHTS
 from .texts import Corpus
 from .training import read_checkpoint, restore_training, training_state, write_checkpoint
 
-WINDOWS_PER_SHARD = 32
-_HEAD_ROWS = 1024  # positions scored at a time, so that a block of logits stays in the cache
+_WINDOWS = {"text": 32, "sampled": 128, "held_text": 32, "held_sampled": 128}
+"""Windows of a shard by kind; those that are sampled advance together, the more the cheaper."""
+
+_HEAD_ROWS = 512
+"""Positions scored at a time, so that a block of logits stays in the cache."""
+
+_LENS_SHARDS = 10
+"""Shards that the lens is fitted to before training."""
+
+_EVERY = 16
+"""One of so many positions counts towards the likely tokens."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Distillation:
     """Everything that determines a distilled draft besides target and text.
 
+    The learning rate is constant but for a warm-up at the start and a fall to 0 over the last steps. What a run did before the
+    fall is the beginning of a longer run, and is kept.
+
     Attributes:
         layers: the target's layers that the draft starts from, by number; the shape of the draft.
         head: |S|, the tokens that the draft can propose.
         context: tokens in a window.
         text_windows, sampled_windows: windows of training text, and of the target's own samples continuing text.
+        held_windows: windows of held-out text, and as many of samples continuing it, on which nothing is trained.
         batch: windows in a step.
-        steps, learning_rate, seed: of AdamW, with warm-up and a fall to 0.
-        forward_kl: the part of the steps, from the start, that lower D(q‖p); the rest lower −log Σ min(p, q).
+        learning_rate, seed: of AdamW.
+        text_steps: steps on text alone; later ones take text or the target's samples with the same probability.
+        steps: steps in all. Alone of all fields it may differ where a run goes on.
+        fall: the last steps, over which the learning rate falls and the loss is −log Σ min(p, q). It is D(q‖p) before.
     """
 
-    layers: tuple[int, ...] = (0, -1)
+    layers: tuple[int, ...] = (0, 1)
     head: int = 8192
     context: int = 256
-    text_windows: int = 8_000
+    text_windows: int = 3_904
     sampled_windows: int = 1_024
-    batch: int = 8
-    steps: int = 12_000
+    held_windows: int = 64
+    batch: int = 4
     learning_rate: float = 8e-4
-    forward_kl: float = 0.5
+    text_steps: int = 2_000
+    steps: int = 6_000
+    fall: int = 1_500
     seed: int = 20261122
 
 
@@ -82,40 +99,74 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, *, held_out: bool) -> NDArray[
 
 
 @torch.inference_mode()
-def sample_windows(target: Any, prompts: NDArray[np.int32], context: int, seed: int) -> NDArray[np.int32]:
-    """Return windows `(rows, context)`: each row of prompts, continued by the target's own samples at temperature 1."""
-    from transformers import StaticCache
+def sampled_features(target: Any, prompts: NDArray[np.int32], context: int, seed: int) -> dict[str, torch.Tensor]:
+    """Return what `features` does on windows `(rows, context)`: each row of prompts, continued by the target's samples.
 
-    given = prompts.shape[1]
-    generator = torch.Generator().manual_seed(seed)
-    cache = StaticCache(config=target.config, max_cache_len=context)
-    tokens = torch.from_numpy(prompts.astype(np.int64))
-    step, found = tokens, [tokens]
-    for length in range(given, context):
-        place = torch.arange(length - step.shape[1], length)
-        hidden = target.model(step, past_key_values=cache, cache_position=place, use_cache=True).last_hidden_state[:, -1]
-        law = torch.softmax(target.lm_head(hidden).float(), dim=-1)
-        step = torch.multinomial(law, 1, generator=generator)
-        found.append(step)
-    return torch.cat(found, dim=1).numpy().astype(np.int32)
+    All rows advance together, a token a step. The query heads that share a key are rows of one small product with it, so that no
+    key is copied; a library's own cache copies every key three times a step, which costs more than the layers do.
+    """
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+    model, config = target.model, target.config
+    rows, given = prompts.shape
+    heads, shared = config.num_attention_heads, config.num_key_value_heads
+    width = model.layers[0].self_attn.head_dim
+    weight = target.get_output_embeddings().weight
+    place = weight.device
+    generator = torch.Generator(device=place).manual_seed(seed)
+    cache = torch.empty((2, len(model.layers), rows, shared, context, width), dtype=weight.dtype, device=place)
+    tokens = torch.empty((rows, context), dtype=torch.int64, device=place)
+    tokens[:, :given] = torch.from_numpy(prompts.astype(np.int64)).to(place)
+    hidden = torch.empty((rows, context, config.hidden_size), dtype=torch.bfloat16, device=place)
+    normaliser = torch.empty((rows, context), device=place)
+    for at in range(context):
+        state = model.embed_tokens(tokens[:, at])
+        cos, sin = model.rotary_emb(state, position_ids=torch.tensor([[at]], device=place))
+        for layer, keys, values in zip(model.layers, *cache, strict=True):
+            attention = layer.self_attn
+            put = layer.input_layernorm(state)
+            query, key = apply_rotary_pos_emb(
+                attention.q_proj(put).view(rows, heads, 1, width), attention.k_proj(put).view(rows, shared, 1, width), cos, sin
+            )
+            keys[:, :, at] = key[:, :, 0]
+            values[:, :, at] = attention.v_proj(put).view(rows, shared, width)
+            grouped = query.reshape(rows, shared, heads // shared, width)
+            seen = torch.nn.functional.scaled_dot_product_attention(
+                grouped, keys[:, :, : at + 1], values[:, :, : at + 1], scale=attention.scaling
+            )
+            state = state + attention.o_proj(seen.reshape(rows, heads * width))
+            state = state + layer.mlp(layer.post_attention_layernorm(state))
+        state = model.norm(state)
+        logits = torch.nn.functional.linear(state, weight).float()
+        hidden[:, at], normaliser[:, at] = state, torch.logsumexp(logits, dim=-1)
+        if given <= at + 1 < context:
+            heights = torch.softmax(logits, dim=-1, dtype=torch.float64).cumsum(dim=-1)
+            drawn = torch.rand((rows, 1), dtype=torch.float64, generator=generator, device=place) * heights[:, -1:]
+            tokens[:, at + 1] = torch.searchsorted(heights, drawn, right=True)[:, 0].clamp_max(logits.shape[-1] - 1)
+    return _kept(tokens, hidden, normaliser)
 
 
 @torch.inference_mode()
 def features(target: Any, rows: NDArray[np.int32]) -> dict[str, torch.Tensor]:
-    """Return tokens, last hidden states (bfloat16) and log-normalisers (float32) of the target at every position of windows.
+    """Return tokens, last hidden states (bfloat16) and log-normalisers (float32) of the target at every position of windows."""
+    weight = target.get_output_embeddings().weight
+    tokens = torch.from_numpy(rows.astype(np.int64)).to(weight.device)
+    hidden = target.model(tokens, use_cache=False).last_hidden_state
+    parts = [torch.logsumexp((part @ weight.T).float(), dim=-1) for part in hidden.flatten(0, 1).split(_HEAD_ROWS)]
+    return _kept(tokens, hidden, torch.cat(parts).view(tokens.shape))
 
-    The layers run in bfloat16, the head in float32: a bfloat16 head alone would move q by a hundredth in total variation.
-    """
-    tokens = torch.from_numpy(rows.astype(np.int64))
-    hidden = target.model(tokens).last_hidden_state
-    weight = target.get_output_embeddings().weight.float()
-    flat = hidden.flatten(0, 1)
-    normaliser = torch.cat([torch.logsumexp(part.float() @ weight.T, dim=-1) for part in flat.split(_HEAD_ROWS)])
-    return {"tokens": tokens.int(), "hidden": hidden.bfloat16(), "log_normaliser": normaliser.view(tokens.shape)}
+
+def _kept(tokens: torch.Tensor, hidden: torch.Tensor, normaliser: torch.Tensor) -> dict[str, torch.Tensor]:
+    found = {"tokens": tokens.int(), "hidden": hidden.bfloat16(), "log_normaliser": normaliser.float()}
+    return {name: value.cpu().contiguous() for name, value in found.items()}
 
 
 class DraftModule(torch.nn.Module):
-    """The trained part of a draft: its layers and norm, between embeddings and head rows that stay the target's."""
+    """The trained part of a draft: layers, norm and a square matrix, between embeddings and head rows that stay the target's.
+
+    The matrix carries the early layers' last hidden states to where the target's head reads (a lens). A written draft is used
+    with the product of head and matrix, so that it costs nothing there.
+    """
 
     def __init__(self, target: Any, recipe: Distillation, vocabulary: torch.Tensor) -> None:
         super().__init__()
@@ -130,59 +181,119 @@ class DraftModule(torch.nn.Module):
             self.body.embed_tokens.load_state_dict(target.model.embed_tokens.state_dict())
         self.body.float()
         self.body.embed_tokens.requires_grad_(False)
+        width = target.config.hidden_size
+        self.lens = torch.nn.Linear(width, width, bias=False)
+        torch.nn.init.eye_(self.lens.weight)
         self.head: torch.Tensor
         self.register_buffer("head", target.get_output_embeddings().weight[vocabulary].detach().float().clone())
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return log-probabilities `(rows, length, |S|)` on the draft's vocabulary."""
-        hidden = self.body(tokens).last_hidden_state
-        logits = torch.nn.functional.linear(hidden, self.head.to(hidden.dtype))
-        return torch.log_softmax(logits.float(), dim=-1)
+    def last_hidden(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return what the target's head rows are multiplied by, `(rows, length, width)`; in bfloat16 but for the weights."""
+        with torch.autocast(tokens.device.type, dtype=torch.bfloat16):
+            return self.lens(self.body(tokens.long(), use_cache=False).last_hidden_state)  # type: ignore[no-any-return]
 
     def trained(self) -> dict[str, torch.nn.Parameter]:
         """Return the parameters that training moves, by name."""
-        return {name: value for name, value in self.body.named_parameters() if value.requires_grad}
+        return {name: value for name, value in self.named_parameters() if value.requires_grad}
 
 
-def loss_of(log_draft: torch.Tensor, log_target: torch.Tensor, *, forward_kl: bool) -> torch.Tensor:
-    """Return the mean over positions of −Σ_S q log p, or of −log Σ_S min(p, q)."""
-    target = log_target.exp()
-    if forward_kl:
-        return -(target * log_draft).sum(dim=-1).mean()
-    overlap = torch.minimum(log_draft.exp(), target).sum(dim=-1)
-    return -overlap.clamp_min(1e-6).log().mean()
+@torch.no_grad()
+def fit_lens(model: DraftModule, shards: list[Path]) -> None:
+    """Set the lens to the least-squares map from the model's hidden states to the target's, over some shards.
+
+    With the target's first two layers this alone is worth some hundred steps of training, for a few seconds.
+    """
+    squares = torch.zeros_like(model.lens.weight)
+    products = torch.zeros_like(model.lens.weight)
+    for path in shards[:: max(1, len(shards) // _LENS_SHARDS)]:
+        stored = {name: value.to(squares.device) for name, value in load_file(path).items()}
+        for tokens, wanted in zip(stored["tokens"].split(8), stored["hidden"].split(8), strict=True):
+            with torch.autocast(squares.device.type, dtype=torch.bfloat16):
+                found = model.body(tokens.long(), use_cache=False).last_hidden_state
+            flat = found.flatten(0, 1).float()
+            squares += flat.T @ flat
+            products += flat.T @ wanted.flatten(0, 1).float()
+    ridge = 1e-3 * squares.diagonal().mean() * torch.eye(len(squares), device=squares.device)
+    model.lens.weight.copy_(torch.linalg.solve(squares + ridge, products).T)
+
+
+@torch.no_grad()
+def score(
+    hidden: torch.Tensor, head: torch.Tensor, stored: Mapping[str, torch.Tensor], *, forward_kl: bool
+) -> tuple[torch.Tensor, float]:
+    """Return the gradient of the mean loss in the draft's last hidden states `(rows, length, width)`, and the mean acceptance.
+
+    With p = softmax(h Wᵀ) on S and the target's q there, the loss is −Σ_S q log p or −log Σ_S min(p, q). Their gradients in the
+    logits are p q(S) − q and −(p 1{p < q} − p p{p < q})/Σ min. Few positions are scored at a time, and of their logits only the
+    gradient's product with W is kept: a step's logits would be 100 MB, written and read a dozen times.
+    """
+    flat, kept = hidden.flatten(0, 1).bfloat16(), stored["hidden"].flatten(0, 1)
+    gradient, accepted = torch.empty_like(flat), 0.0
+    normaliser = stored["log_normaliser"].flatten()[:, None]
+    for place in torch.arange(len(flat)).split(_HEAD_ROWS):
+        rows = slice(int(place[0]), int(place[-1]) + 1)
+        draft = torch.softmax((flat[rows] @ head.T).float(), dim=-1)
+        target = (kept[rows] @ head.T).float().sub_(normaliser[rows]).exp_()
+        overlap = torch.minimum(draft, target).sum(dim=-1, keepdim=True)
+        accepted += overlap.sum().item()
+        if forward_kl:
+            moved = (draft * target.sum(dim=-1, keepdim=True)).sub_(target)
+        else:
+            below = draft * (draft < target)
+            moved = (draft * below.sum(dim=-1, keepdim=True)).sub_(below).div_(overlap.clamp_min_(1e-6))
+        gradient[rows] = moved.bfloat16() @ head
+    return gradient.float().div_(len(flat)).view(hidden.shape), accepted / len(flat)
 
 
 def learning_rate(recipe: Distillation, step: int) -> float:
-    """Warm up over the first 2 % of the steps, then fall along a cosine to 0."""
-    warm_up = max(1, recipe.steps // 50)
-    if step < warm_up:
-        return recipe.learning_rate * (step + 1) / warm_up
-    return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, recipe.steps - warm_up)))
+    """Warm up over the first hundredth of the steps on text, stay, and fall linearly to 0 over the last ones."""
+    rising = (step + 1) / max(1, recipe.text_steps // 20)
+    return recipe.learning_rate * min(1.0, rising, (recipe.steps - step) / max(1, recipe.fall))
 
 
-def prepare(target: Any, tokenizer: Any, corpus: Corpus, recipe: Distillation, work: Path) -> list[Path]:
-    """Run the target over all training windows and return the shards of features, making those that are missing.
+def shard_paths(work: Path, recipe: Distillation) -> dict[str, list[Path]]:
+    """Return the files of features that a recipe asks for, by kind: text, sampled, held_text, held_sampled."""
+    numbers = {
+        "text": recipe.text_windows,
+        "sampled": recipe.sampled_windows,
+        "held_text": recipe.held_windows,
+        "held_sampled": recipe.held_windows,
+    }
+    return {
+        kind: [work / f"{kind}-{number:05d}.safetensors" for number in range(-(-windows // _WINDOWS[kind]))]
+        for kind, windows in numbers.items()
+    }
 
-    Windows of text come first, then windows that begin with a quarter of text and go on with the target's samples.
+
+def prepare(target: Any, tokenizer: Any, corpus: Corpus, recipe: Distillation, work: Path) -> dict[str, list[Path]]:
+    """Run the target over all windows and return the shards of features, making those that are missing.
+
+    Windows of samples begin with a quarter of text. Of training texts they begin with the windows that come last.
     """
     make_folder(work)
     _same_recipe(work, target, corpus, recipe)
     text = windows(encode_corpus(tokenizer, corpus, held_out=False), recipe, recipe.text_windows)
-    prompts = text[::-1][: recipe.sampled_windows, : recipe.context // 4]
-    shards = []
-    kinds = (("text", text), ("sampled", prompts))
-    total = sum(-(-len(rows) // WINDOWS_PER_SHARD) for _, rows in kinds)
-    with tqdm(total=total, desc="target", unit="shard", mininterval=5, disable=not sys.stderr.isatty()) as progress:
-        for kind, rows in kinds:
-            for number, start in enumerate(range(0, len(rows), WINDOWS_PER_SHARD)):
-                path = work / f"{kind}-{number:05d}.safetensors"
-                shards.append(path)
+    held = windows(encode_corpus(tokenizer, corpus, held_out=True), recipe, recipe.held_windows)
+    given = recipe.context // 4
+    source = {
+        "text": text,
+        "held_text": held,
+        "held_sampled": held[:, :given],
+        "sampled": text[::-1][: recipe.sampled_windows, :given],
+    }
+    shards = shard_paths(work, recipe)
+    quiet = not sys.stderr.isatty()
+    with tqdm(total=sum(map(len, shards.values())), desc="target", unit="shard", mininterval=5, disable=quiet) as progress:
+        for kind, rows in source.items():
+            for number, path in enumerate(shards[kind]):
                 if not path.exists():
-                    part = rows[start : start + WINDOWS_PER_SHARD]
-                    if kind == "sampled":
-                        part = sample_windows(target, part, recipe.context, seed=recipe.seed + number)
-                    write_atomically(path, save(features(target, part)))
+                    part = rows[number * _WINDOWS[kind] : (number + 1) * _WINDOWS[kind]]
+                    if part.shape[1] < recipe.context:
+                        seed = recipe.seed + number + (1 << 20) * (kind == "held_sampled")
+                        found = sampled_features(target, part, recipe.context, seed)
+                    else:
+                        found = features(target, part)
+                    write_atomically(path, save(found))
                 progress.update()
     return shards
 
@@ -190,73 +301,104 @@ def prepare(target: Any, tokenizer: Any, corpus: Corpus, recipe: Distillation, w
 @torch.inference_mode()
 def likely_tokens(target: Any, shards: list[Path], number: int) -> torch.Tensor:
     """Return, ascending, the tokens with the largest mean target probability over (at most 64 of) the shards."""
-    weight = target.get_output_embeddings().weight.float()
+    weight = target.get_output_embeddings().weight.cpu().bfloat16()
     mass = torch.zeros(weight.shape[0], dtype=torch.float64)
     for path in shards[:: max(1, len(shards) // 64)]:
         stored = load_file(path)
-        for hidden, normaliser in zip(
-            stored["hidden"].flatten(0, 1).split(_HEAD_ROWS), stored["log_normaliser"].flatten().split(_HEAD_ROWS), strict=True
-        ):
-            mass += torch.exp(hidden.float() @ weight.T - normaliser[:, None]).sum(dim=0)
+        hidden, normaliser = stored["hidden"].flatten(0, 1)[::_EVERY], stored["log_normaliser"].flatten()[::_EVERY]
+        for part, logs in zip(hidden.split(_HEAD_ROWS), normaliser.split(_HEAD_ROWS), strict=True):
+            mass += torch.exp((part @ weight.T).float() - logs[:, None]).sum(dim=0)
     return mass.topk(number).indices.sort().values
 
 
 def train_draft(
     target: Any,
-    shards: list[Path],
+    shards: Mapping[str, list[Path]],
     recipe: Distillation,
     work: Path,
     *,
+    device: str = "cpu",
     save_every: float = 60.0,
-    after_step: Callable[[int], None] = lambda step: None,
+    after_step: Callable[[int, DraftModule], None] = lambda step, model: None,
 ) -> tuple[DraftModule, torch.Tensor]:
-    """Train the draft on the shards, resuming from the checkpoint in `work`; return it and its vocabulary S."""
+    """Train the draft on the shards, resuming from the checkpoint in `work`; return it and its vocabulary S.
+
+    The checkpoint at which the learning rate begins to fall stays, and a recipe with more steps goes on from it.
+    """
     make_folder(work)
-    vocabulary = _vocabulary(target, shards, recipe, work)
+    vocabulary = _vocabulary(target, shards["text"], recipe, work)
     torch.manual_seed(recipe.seed)
-    model = DraftModule(target, recipe, vocabulary)
+    model = DraftModule(target, recipe, vocabulary).to(device)
+    head = model.head.bfloat16()
     parameters = model.trained()
-    optimiser = torch.optim.AdamW(parameters.values(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
-    identity = _identity(target, shards, recipe)
-    tensors, first = read_checkpoint(work, identity=identity)
+    fused = torch.optim.AdamW(parameters.values(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    constant = recipe.steps - recipe.fall
+    falling = work / f"fall-{recipe.steps}"
+    identity = _identity(target, recipe)
+    tensors, first = read_checkpoint(falling, identity=identity)
+    if not first:
+        tensors, first = read_checkpoint(work, identity=identity)
+    if first > recipe.steps or (first > constant and not (falling / "checkpoint.safetensors").exists()):
+        raise AnalysisError(
+            f"The run in {work} has {first} steps at a constant learning rate behind it; a recipe of {recipe.steps} steps lets it "
+            f"fall after {constant}. Ask for at least {first + recipe.fall} steps."
+        )
     if first:
-        restore_training(model, optimiser, tensors, first)
+        restore_training(model, fused, tensors, first)
+    else:
+        fit_lens(model, shards["text"])
     saved, recent = time.monotonic(), []
     progress = tqdm(range(first, recipe.steps), initial=first, total=recipe.steps, desc="draft", unit="step", mininterval=10)
     for step in progress:
-        for group in optimiser.param_groups:
+        for group in fused.param_groups:
             group["lr"] = learning_rate(recipe, step)
-        chooser = np.random.default_rng([recipe.seed, step])
-        stored = load_file(shards[chooser.integers(len(shards))])
-        rows = torch.from_numpy(chooser.permutation(len(stored["tokens"]))[: recipe.batch])
-        with torch.no_grad():
-            logits = stored["hidden"][rows].float() @ model.head.T
-            log_target = logits - stored["log_normaliser"][rows][..., None]
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            log_draft = model(stored["tokens"][rows].long())
-        loss = loss_of(log_draft, log_target, forward_kl=step < recipe.forward_kl * recipe.steps)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        stored = _batch(shards, recipe, step, device)
+        hidden = model.last_hidden(stored["tokens"])
+        gradient, accepted = score(hidden, head, stored, forward_kl=step < constant)
+        fused.zero_grad(set_to_none=True)
+        hidden.backward(gradient.to(hidden.dtype))
         torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)
-        optimiser.step()
-        with torch.no_grad():
-            recent.append(torch.minimum(log_draft.exp(), log_target.exp()).sum(dim=-1).mean().item())
+        fused.step()
+        recent.append(accepted)
         progress.set_postfix_str(f"acceptance {np.mean(recent[-100:]):.4f}", refresh=False)
-        if step + 1 == recipe.steps or time.monotonic() - saved > save_every:
-            write_checkpoint(work, training_state(model, optimiser), step=step + 1, identity=identity)
+        if step + 1 in (constant, recipe.steps) or time.monotonic() - saved > save_every:
+            place = make_folder(falling) if step + 1 > constant else work
+            write_checkpoint(place, training_state(model, fused), step=step + 1, identity=identity)
             saved = time.monotonic()
-        after_step(step)
+        after_step(step, model)
     return model.eval(), vocabulary
 
 
-def _identity(target: Any, shards: list[Path], recipe: Distillation) -> str:
-    """What must agree between a checkpoint and the run that resumes from it."""
-    about = {
-        "recipe": dataclasses.asdict(recipe),
-        "target": str(target.config._name_or_path),
-        "shards": [p.name for p in shards],
-    }
-    return json.dumps(about, sort_keys=True)
+def _batch(shards: Mapping[str, list[Path]], recipe: Distillation, step: int, device: str) -> dict[str, torch.Tensor]:
+    """Return the neighbouring windows of one shard that a step is made on: a function of (seed, step) alone."""
+    chooser = np.random.default_rng([recipe.seed, step])
+    sampled = step >= recipe.text_steps and bool(shards["sampled"]) and chooser.random() < 0.5
+    paths = shards["sampled" if sampled else "text"]
+    with safe_open(paths[chooser.integers(len(paths))], framework="pt") as file:
+        slices = {name: file.get_slice(name) for name in ("tokens", "hidden", "log_normaliser")}
+        most = slices["tokens"].get_shape()[0]
+        start = int(chooser.integers(max(1, most - recipe.batch + 1)))
+        return {name: part[start : start + recipe.batch].to(device) for name, part in slices.items()}
+
+
+@torch.no_grad()
+def held_out_acceptance(model: DraftModule, shards: list[Path]) -> float:
+    """Return the mean of Σ min(p, q) over all positions of shards: the acceptance of one draft."""
+    accepted = []
+    for path in shards:
+        stored = {name: value.to(model.head.device) for name, value in load_file(path).items()}
+        accepted.append(score(model.last_hidden(stored["tokens"]), model.head.bfloat16(), stored, forward_kl=True)[1])
+    return float(np.mean(accepted))
+
+
+def _identity(target: Any, recipe: Distillation) -> str:
+    """What must agree between a checkpoint and the run that resumes from it: all but the number of steps."""
+    fields = {name: value for name, value in dataclasses.asdict(recipe).items() if name != "steps"}
+    return json.dumps({"recipe": fields, "target": _target_name(target)}, sort_keys=True)
+
+
+def _target_name(target: Any) -> str:
+    return Path(str(target.config._name_or_path)).name
 
 
 def _vocabulary(target: Any, shards: list[Path], recipe: Distillation, work: Path) -> torch.Tensor:
@@ -268,10 +410,7 @@ def _vocabulary(target: Any, shards: list[Path], recipe: Distillation, work: Pat
 
 def _same_recipe(work: Path, target: Any, corpus: Corpus, recipe: Distillation) -> None:
     """Write what determines the features and the trajectory, or refuse a folder of another run."""
-    identity = json.dumps(
-        {"recipe": dataclasses.asdict(recipe), "corpus": corpus.digest, "target": str(target.config._name_or_path)},
-        sort_keys=True,
-    )
+    identity = json.dumps({"run": json.loads(_identity(target, recipe)), "corpus": corpus.digest}, sort_keys=True)
     path = work / "recipe.json"
     if path.exists() and path.read_text(encoding="utf-8") != identity:
         raise AnalysisError(
@@ -283,7 +422,7 @@ def _same_recipe(work: Path, target: Any, corpus: Corpus, recipe: Distillation) 
 def write_draft(model: DraftModule, vocabulary: torch.Tensor, folder: Path) -> None:
     """Write a draft's own weights in float16, its vocabulary and its configuration; embeddings and head stay the target's."""
     make_folder(folder)
-    tensors = {name: value.detach().half().contiguous() for name, value in model.trained().items()}
+    tensors = {name.removeprefix("body."): value.detach().half().contiguous() for name, value in model.trained().items()}
     write_atomically(folder / WEIGHTS, save(tensors | {VOCABULARY: vocabulary.int()}))
     model.body.config.architectures = ["LlamaForCausalLM"]
     model.body.config.tie_word_embeddings = False

@@ -15,7 +15,17 @@ from analysis.train import distillation as d  # noqa: E402
 from analysis.train.texts import Corpus, Document  # noqa: E402
 
 RECIPE = d.Distillation(
-    layers=(0, -1), head=512, context=32, text_windows=24, sampled_windows=8, batch=4, steps=10, forward_kl=0.5, seed=1
+    layers=(0, 1),
+    head=512,
+    context=32,
+    text_windows=24,
+    sampled_windows=8,
+    held_windows=4,
+    batch=4,
+    text_steps=2,
+    steps=10,
+    fall=5,
+    seed=1,
 )
 
 
@@ -44,7 +54,8 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def corpus():
     text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")[:9000]
-    return Corpus(documents=(Document("one", text, held_out=False),), provenance={})
+    halves = (Document("one", text[:8000], held_out=False), Document("two", text[8000:], held_out=True))
+    return Corpus(documents=halves, provenance={"kind": "a sample"})
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +72,7 @@ def law(target, rows):
 def test_what_is_kept_of_the_target_gives_its_law(target, shards):
     from safetensors.torch import load_file
 
-    stored = load_file(shards[1][0])
+    stored = load_file(shards[1]["text"][0])
     weight = target.get_output_embeddings().weight.float()
     kept = torch.exp(stored["hidden"].float() @ weight.T - stored["log_normaliser"][..., None]).double()
     exact = law(target, stored["tokens"])
@@ -72,38 +83,80 @@ def test_what_is_kept_of_the_target_gives_its_law(target, shards):
 
 def test_sampled_windows_continue_the_text_by_the_targets_law(target):
     prompts = np.tile(np.arange(5, 13, dtype=np.int32), (800, 1))
-    rows = d.sample_windows(target, prompts, 9, seed=3)
+    rows = d.sampled_features(target, prompts, 10, seed=3)["tokens"].numpy()
     assert (rows[:, :8] == prompts).all()
-    exact = law(target, torch.from_numpy(prompts[:1]))[0, -1].numpy()
+    exact = law(target, torch.from_numpy(rows[:1, :8]))[0, -1].numpy()
     counts = np.bincount(rows[:, 8], minlength=len(exact)) / len(rows)
     # E TV of n draws is at most ½ Σ √(q(1 − q)/n), and one draw moves it by 1/n: beyond 4/√n more with probability e^{-32}.
     assert np.abs(counts - exact).sum() / 2 < 0.5 * np.sqrt(exact * (1 - exact) / len(rows)).sum() + 4 / np.sqrt(len(rows))
 
 
+def test_what_is_kept_while_sampling_is_what_a_pass_over_the_samples_gives(target, shards):
+    from safetensors.torch import load_file
+
+    stored = load_file(shards[1]["sampled"][0])
+    again = d.features(target, stored["tokens"].numpy())
+    # The same sums in another order, in float32; the states are kept to 8 bits, which may round to either side.
+    assert (again["log_normaliser"] - stored["log_normaliser"]).abs().max() < 1e-3
+    assert (again["hidden"].float() - stored["hidden"].float()).abs().max() <= 2**-7 * stored["hidden"].float().abs().max()
+
+
 def test_the_vocabulary_holds_the_likely_tokens(target, shards):
     from safetensors.torch import load_file
 
-    chosen = d.likely_tokens(target, shards[1], 512)
-    mean = torch.stack([law(target, load_file(path)["tokens"]).mean(dim=(0, 1)) for path in shards[1]]).mean(dim=0)
+    paths = shards[1]["text"]
+    chosen = d.likely_tokens(target, paths, 512)
+    mean = torch.stack([law(target, load_file(path)["tokens"]).flatten(0, 1)[::16].mean(dim=0) for path in paths]).mean(dim=0)
     best = mean.topk(512).values.sum()
     # The kept law is within .02 of the exact one, so the two sums differ by at most twice that.
     assert (chosen.diff() > 0).all()
     assert mean[chosen].sum() > best - 0.04
 
 
-def test_a_killed_run_goes_on_where_it_was_and_ends_the_same(target, shards, tmp_path):
+@pytest.mark.parametrize("forward_kl", [True, False])
+def test_the_gradient_is_that_of_the_loss(forward_kl):
+    random = torch.Generator().manual_seed(5)
+    hidden = torch.randn((2, 40, 8), generator=random, requires_grad=True)
+    head = torch.randn((30, 8), generator=random).bfloat16()
+    stored = {
+        "hidden": torch.randn((2, 40, 8), generator=random).bfloat16(),
+        "log_normaliser": 4 + torch.rand((2, 40), generator=random),
+    }
+    found, accepted = d.score(hidden.detach(), head, stored, forward_kl=forward_kl)
+    draft = torch.log_softmax(hidden.bfloat16().float() @ head.float().T, dim=-1)
+    target = torch.exp(stored["hidden"].float() @ head.float().T - stored["log_normaliser"][..., None])
+    overlap = torch.minimum(draft.exp(), target).sum(dim=-1)
+    loss = -(target * draft).sum(dim=-1).mean() if forward_kl else -overlap.log().mean()
+    loss.backward()
+    # Logits are rounded to 2⁻⁹ of themselves and lie within 20: probabilities to a few hundredths, and the gradient with them.
+    assert accepted == pytest.approx(overlap.mean().item(), rel=0.03)
+    assert (found - hidden.grad).norm() < 0.05 * hidden.grad.norm()
+
+
+@pytest.mark.parametrize("last", [3, 6])
+def test_a_killed_run_goes_on_where_it_was_and_ends_the_same(target, shards, tmp_path, last):
     whole, _ = d.train_draft(target, shards[1], RECIPE, tmp_path / "whole")
-    part = dataclasses.replace(RECIPE)
     stopped = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
-        d.train_draft(target, shards[1], part, stopped, save_every=0.0, after_step=interrupt_at(4))
-    resumed, _ = d.train_draft(target, shards[1], part, stopped)
+        d.train_draft(target, shards[1], RECIPE, stopped, save_every=0.0, after_step=interrupt_at(last))
+    resumed, _ = d.train_draft(target, shards[1], RECIPE, stopped)
     for name, value in whole.trained().items():
         assert torch.equal(value, resumed.trained()[name]), name
 
 
+def test_a_finished_run_can_be_made_longer(target, shards, tmp_path):
+    longer = dataclasses.replace(RECIPE, steps=14)
+    whole, _ = d.train_draft(target, shards[1], longer, tmp_path / "whole")
+    d.train_draft(target, shards[1], RECIPE, tmp_path / "part")
+    continued, _ = d.train_draft(target, shards[1], longer, tmp_path / "part")
+    for name, value in whole.trained().items():
+        assert torch.equal(value, continued.trained()[name]), name
+    with pytest.raises(AnalysisError, match="at least 14 steps"):
+        d.train_draft(target, shards[1], dataclasses.replace(RECIPE, steps=11), tmp_path / "part")
+
+
 def interrupt_at(step):
-    def check(done):
+    def check(done, model):
         if done == step:
             raise KeyboardInterrupt
 
@@ -117,10 +170,13 @@ def test_a_folder_of_another_recipe_is_refused(target, tokenizer, corpus, shards
 
 def test_training_raises_acceptance(target, shards, tmp_path):
     recipe = dataclasses.replace(RECIPE, steps=60)
-    untrained, _ = d.train_draft(target, shards[1], dataclasses.replace(recipe, steps=0), tmp_path / "none")
+    start, _ = d.train_draft(target, shards[1], dataclasses.replace(recipe, steps=0, fall=0), tmp_path / "none")
     trained, vocabulary = d.train_draft(target, shards[1], recipe, tmp_path / "some")
-    before, after = (overlap(target, model, vocabulary, shards[1]) for model in (untrained, trained))
+    plain = d.DraftModule(target, recipe, vocabulary)
+    none, before, after = (overlap(target, model, vocabulary, shards[1]["text"]) for model in (plain, start, trained))
+    assert before > none + 0.02
     assert after > before + 0.02
+    assert d.held_out_acceptance(trained, shards[1]["text"]) == pytest.approx(after, abs=0.02)  # of the kept law
 
 
 def overlap(target, model, vocabulary, shards):
@@ -128,7 +184,7 @@ def overlap(target, model, vocabulary, shards):
 
     rows = load_file(shards[0])["tokens"].long()
     with torch.inference_mode():
-        draft = model(rows).exp().double()
+        draft = torch.softmax((model.last_hidden(rows).float() @ model.head.T).double(), dim=-1)
     return torch.minimum(draft, law(target, rows)[..., vocabulary]).sum(dim=-1).mean().item()
 
 
@@ -139,7 +195,8 @@ def test_a_written_draft_is_the_trained_one_and_proposes_likely_tokens_only(targ
     draft = load_distilled(tmp_path / "draft", target)
     rows = torch.arange(10, 30)[None]
     with torch.inference_mode():
-        logits, mine = draft(rows).logits, model(rows)
+        logits = draft(rows).logits
+        mine = torch.log_softmax(model.lens(model.body(rows).last_hidden_state) @ model.head.T, dim=-1)
     allowed = torch.zeros(logits.shape[-1], dtype=torch.bool)
     allowed[vocabulary] = True
     assert (logits[..., ~allowed] == -torch.inf).all()
@@ -151,7 +208,7 @@ def test_a_written_draft_is_the_trained_one_and_proposes_likely_tokens_only(targ
 def test_a_draft_of_another_target_is_refused(target, shards, tmp_path):
     from transformers import AutoModelForCausalLM
 
-    model, vocabulary = d.train_draft(target, shards[1], dataclasses.replace(RECIPE, steps=0), tmp_path / "work")
+    model, vocabulary = d.train_draft(target, shards[1], dataclasses.replace(RECIPE, steps=0, fall=0), tmp_path / "work")
     d.write_draft(model, vocabulary, tmp_path / "draft")
     other = AutoModelForCausalLM.from_pretrained(SHIPPED_PAIR / "draft")
     with pytest.raises(AnalysisError, match="distilled for"):

@@ -1,0 +1,246 @@
+"""The whole way from a target and texts to a draft of its own: features, training, held-out acceptance, model card."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+
+import otm
+
+from ..errors import AnalysisError
+from ..files import plain_json, read_small, shortened, write_atomically, write_json
+from ..models.distilled import WEIGHTS
+from ..models.pair import load_target
+from ..models.public import PUBLIC
+from ..provenance import file_digest
+from ..statistics import clustered_means
+from .distillation import Distillation, DraftModule, held_out_acceptance, prepare, train_draft, write_draft
+from .texts import Corpus
+
+CURVE_K = (1, 2, 4, 8)
+_EVERY = 16
+"""One of so many held-out positions is verified with several drafts: neighbours are too alike to tell much more."""
+
+_LARGEST_RECIPE = 1 << 20
+_SIDES = {"held_text": "held-out text", "held_sampled": "the target's samples after it"}
+
+
+def distillation_from_json(path: Path) -> Distillation:
+    """Read a draft's recipe written as JSON; fields left out keep their defaults.
+
+    Raises:
+        AnalysisError: if the file cannot be read, names a field that a recipe does not have, or gives one an impossible value.
+    """
+    try:
+        values = plain_json(read_small(path, _LARGEST_RECIPE))
+        if "layers" in values:
+            values["layers"] = tuple(values["layers"])
+        recipe = Distillation(**values)
+        _check(recipe)
+        return recipe
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise AnalysisError(
+            f"A draft's recipe is a JSON object with the fields {[f.name for f in dataclasses.fields(Distillation)]}; "
+            f"{shortened(path)} is not: {error!s:.300}. Correct it."
+        ) from error
+
+
+def _check(recipe: Distillation) -> None:
+    """Raise `ValueError` at a value that no training can have."""
+    for field in dataclasses.fields(recipe):
+        value = getattr(recipe, field.name)
+        if field.name == "layers":
+            if not value or any(type(number) is not int for number in value):
+                raise ValueError(f"layers must be one or more layers' numbers; got {value!r:.40}")
+        elif field.name == "learning_rate":
+            if type(value) not in (int, float) or not 0 < value < float("inf"):
+                raise ValueError(f"{field.name} must be a number > 0; got {value!r:.40}")
+        else:
+            least = 0 if field.name in ("sampled_windows", "text_steps", "steps", "fall", "seed") else 1
+            if type(value) is not int or not least <= value < 1 << 31:
+                raise ValueError(f"{field.name} must be an integer from {least} to 2³¹; got {value!r:.40}")
+    if recipe.context % 4 or recipe.fall > recipe.steps:
+        raise ValueError("context must be a multiple of 4, and fall at most steps")
+
+
+def distil(
+    target: str,
+    corpus: Corpus,
+    recipe: Distillation,
+    *,
+    out: Path,
+    work: Path,
+    device: str = "auto",
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Train a draft for a target and write it to `out` with its card; return the record of what was measured.
+
+    A run killed at any point continues from what is in `work`. Weights are written in float16, and the figures are those of the
+    written weights.
+
+    Raises:
+        AnalysisError: if the target cannot be loaded or is no Llama, a layer does not exist, or `work` belongs to another run.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    model, tokenizer = load_target(target, device=device, dtype=torch.bfloat16)
+    _check_target(model, recipe)
+    shards = prepare(model, tokenizer, corpus, recipe, work)
+    draft, vocabulary = train_draft(model.float(), shards, recipe, work, device=str(model.device))
+    write_draft(draft, vocabulary, out)
+    for value in draft.trained().values():
+        value.data = value.data.half().float()
+    held = {kind: shards[kind] for kind in _SIDES}
+    public = PUBLIC.get(target)
+    record = {
+        "target": {"name": public.title if public else Path(target).name, "weights": public.weights if public else None},
+        "recipe": dataclasses.asdict(recipe),
+        "parameters": sum(value.numel() for value in draft.trained().values()),
+        "sha256": file_digest(out / WEIGHTS),
+        "overlap": {kind: held_out_acceptance(draft, paths) for kind, paths in held.items()},
+        "reach": {kind: reach(draft, paths) for kind, paths in held.items()},
+        "acceptance": {"k": list(CURVE_K)} | {kind: acceptance_on(draft, paths) for kind, paths in held.items()},
+        "corpus": dict(corpus.provenance) | {"sha256": corpus.digest, "documents": len(corpus.documents)},
+        "versions": {name: metadata.version(name) for name in ("torch", "transformers", "safetensors", "numpy")}
+        | {"python": sys.version.split()[0]},
+    }
+    write_json(out / "training.json", record)
+    write_atomically(out / "README.md", card(record).encode())
+    return record
+
+
+def _check_target(model: Any, recipe: Distillation) -> None:
+    if model.config.model_type != "llama":
+        raise AnalysisError(
+            f"A draft is distilled from a Llama target; this is of type {model.config.model_type!r}. Choose a Llama model."
+        )
+    most = model.config.num_hidden_layers
+    if not all(-most <= layer < most for layer in recipe.layers) or recipe.head > model.config.vocab_size:
+        raise AnalysisError(
+            f"The recipe asks for the layers {recipe.layers} and a head over {recipe.head} tokens; the target has {most} layers "
+            f"and {model.config.vocab_size} tokens. Correct the recipe."
+        )
+
+
+def reach(model: DraftModule, shards: list[Path]) -> float:
+    """Return the mean of Q(S), the target's mass on the tokens that the draft can propose: no acceptance is larger."""
+    return float(np.concatenate([target.sum(axis=-1) for _, target in _laws(model, shards)]).mean())
+
+
+def acceptance_on(model: DraftModule, shards: list[Path]) -> dict[str, list[dict[str, float]]]:
+    """Return mean acceptances of k i.i.d. drafts at every sixteenth held-out position, with 95 % intervals over windows.
+
+    Tokens outside S are one token here, which the draft never proposes: no acceptance tells them apart.
+    """
+    rows: dict[str, list[NDArray[np.float64]]] = {"optimum": [], "K-SEQ": []}
+    for draft, target in _laws(model, shards):
+        law = np.concatenate([target, np.maximum(0.0, 1.0 - target.sum(axis=-1, keepdims=True))], axis=-1)
+        law /= law.sum(axis=-1, keepdims=True)
+        problem = otm.Problem(draft=np.pad(draft, ((0, 0), (0, 1))), target=law, law=otm.IID(1))
+        rows["optimum"].append(np.asarray(otm.optimal_acceptance_curve(problem, k=CURVE_K)))
+        rows["K-SEQ"].append(np.asarray(otm.acceptance_curve(otm.KSeq(), problem, k=CURVE_K)))
+    return {
+        name: _intervals(np.concatenate(parts), len(load_file(shards[0])["tokens"][0]) // _EVERY)
+        for name, parts in rows.items()
+    }
+
+
+def _intervals(table: NDArray[np.float64], positions: int) -> list[dict[str, float]]:
+    """Return the columns' means over windows of so many positions each, with their limits."""
+    by_window = table.reshape(-1, positions, table.shape[1]).mean(axis=1)
+    means = clustered_means(by_window, np.ones_like(by_window))
+    limits = zip(means.mean, means.low, means.high, strict=True)
+    return [{"mean": float(mean), "low": float(low), "high": float(high)} for mean, low, high in limits]
+
+
+@torch.no_grad()
+def _laws(model: DraftModule, shards: list[Path]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Yield p and q on S `(rows, |S|)` at every sixteenth position of a few windows at a time, window by window."""
+    chosen = slice(_EVERY - 1, None, _EVERY)
+    for path in shards:
+        stored = load_file(path)
+        parts = zip(*(stored[name].split(8) for name in ("tokens", "hidden", "log_normaliser")), strict=True)
+        for tokens, hidden, normaliser in parts:
+            place = model.head.device
+            mine = model.last_hidden(tokens.to(place))[:, chosen].flatten(0, 1).float()
+            theirs = hidden.to(place)[:, chosen].flatten(0, 1).float()
+            logs = normaliser.to(place)[:, chosen].flatten().double()
+            draft = torch.softmax((mine @ model.head.T).double(), dim=-1)
+            target = torch.exp((theirs @ model.head.T).double() - logs[:, None])
+            yield draft.cpu().numpy(), target.cpu().numpy()
+
+
+def card(record: dict[str, Any]) -> str:
+    """Return the model card of a record."""
+    recipe, corpus, target = record["recipe"], record["corpus"], record["target"]
+    steps, fall, batch = recipe["steps"], recipe["fall"], recipe["batch"]
+    tokens = steps * batch * recipe["context"]
+    tables = "\n\n".join(_table(record, kind, title) for kind, title in _SIDES.items())
+    licences, sources = corpus.get("licences", {}), corpus.get("characters", {})
+    used = "\n".join(
+        f"| {name} | {corpus.get('packages', {}).get(name, corpus.get('python', ''))} | {size:,} | {licences.get(name, '')} |"
+        for name, size in sources.items()
+    )
+    weights = f" (weights SHA-256 `{target['weights']}`)" if target["weights"] else ""
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    return f"""---
+language: en
+license: apache-2.0
+tags: [speculative-decoding, draft-model, distillation]
+---
+
+# A draft for {target["name"]}
+
+{len(recipe["layers"])} Llama layers of {record["parameters"]:,} trained parameters in float16 (`model.safetensors`, SHA-256 `{record["sha256"]}`),
+distilled from {target["name"]}{weights}. Embeddings and output rows are the target's and are not in the file: the draft loads
+beside its target only, which `--target` does by itself. The layers are the target's layers {", ".join(map(str, recipe["layers"]))}, changed by training; a square
+matrix (`lens.weight`) carries their output to where the target's output rows read.
+
+The draft proposes {recipe["head"]:,} tokens only, those with the largest mean target probability on the training text. So its acceptance is at
+most Q(S), the target's mass on them, given below; `otm` counts the rest as rejected and loses nothing else.
+
+## Acceptance on held-out contexts
+
+Temperature 1, k i.i.d. drafts, 95 % intervals over {recipe["held_windows"]} windows; every sixteenth position. Over all positions of the same windows one
+draft's acceptance is {record["overlap"]["held_text"]:.3f} on text and {record["overlap"]["held_sampled"]:.3f} on samples.
+
+{tables}
+
+## Training
+
+`python -m analysis train --target NAME --out FOLDER --work FOLDER` redoes it on a CPU or on CUDA; a killed run resumes, and a recipe with more steps
+goes on from where the learning rate began to fall. The target runs once over {recipe["text_windows"]:,} windows of {recipe["context"]} tokens of text and writes
+{recipe["sampled_windows"]:,} more itself, which begin with {recipe["context"] // 4} tokens of text; its last hidden states are kept, which give its law on S. The matrix
+starts from least squares to them. Then {steps:,} steps of {batch} windows ({tokens:,} tokens, text alone for the first {recipe["text_steps"]:,}): AdamW, learning rate
+{recipe["learning_rate"]:g}, constant and falling to 0 over the last {fall:,}; the loss is D(q‖p), and −log Σ min(p, q) over the last {fall:,} steps.
+Seed {recipe["seed"]}. Versions: {versions}.
+
+## Data and licences
+
+{corpus["kind"].capitalize()}: {corpus["documents"]:,} documents, SHA-256 `{corpus["sha256"]}`, of which a random part was used. Two per cent
+of the files are held out; near-copies between files of one package exist, so held-out text is not fully independent of training
+text. The weights derive from those of {target["name"]}, Apache-2.0, and are under the same licence.
+
+| source | version | characters | licence as declared |
+|---|---|---|---|
+{used}
+"""
+
+
+def _table(record: dict[str, Any], kind: str, title: str) -> str:
+    ks = record["acceptance"]["k"]
+    rows = "\n".join(
+        f"| {name} | " + " | ".join(f"{cell['mean']:.3f} ({cell['low']:.3f}–{cell['high']:.3f})" for cell in cells) + " |"
+        for name, cells in record["acceptance"][kind].items()
+    )
+    head = f"On {title}, where Q(S) is {record['reach'][kind]:.3f} on average:"
+    return f"{head}\n\n| | {' | '.join(f'k = {k}' for k in ks)} |\n|---|{'---|' * len(ks)}\n{rows}"
