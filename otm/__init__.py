@@ -79,6 +79,8 @@ from otm.verbs import (
     sample,
 )
 from otm.verifiers import (
+    Cascade,
+    Ensemble,
     Fuzzy,
     GreedyOptimal,
     KSeq,
@@ -92,9 +94,11 @@ from otm.verifiers import (
     Optimal,
     Race,
     RecursiveRejection,
+    RelaxedAcceptance,
     SelectThenReject,
     SpecHub,
     TransportPlan,
+    TvOptimal,
     TypicalAcceptance,
     Verifier,
 )
@@ -103,6 +107,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "IID",
+    "Cascade",
+    "Ensemble",
     "Fuzzy",
     "Greedy",
     "GreedyOptimal",
@@ -122,10 +128,12 @@ __all__ = [
     "Product",
     "Race",
     "RecursiveRejection",
+    "RelaxedAcceptance",
     "SelectThenReject",
     "SpecHub",
     "TopK",
     "TransportPlan",
+    "TvOptimal",
     "TypicalAcceptance",
     "Verifier",
     "WithoutReplacement",

@@ -21,6 +21,8 @@ _MAKE_VERIFIERS: dict[str, Callable[[Any], list[otm.Verifier]]] = {
     "KSeq": lambda cls: [cls(), cls(gamma=8.0)],
     "Optimal": lambda cls: [cls(), cls(bins=4)],
     "Lenience": lambda cls: [cls(), cls(residual="scaled")],
+    "Cascade": lambda cls: [cls(), cls(rule="opt", alpha=0.2)],
+    "RelaxedAcceptance": lambda cls: [cls(), cls(top=1, fallback="greedy")],
     "Fuzzy": lambda cls: [cls(), cls(fallback="speculative")],
 }
 

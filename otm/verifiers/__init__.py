@@ -1,6 +1,8 @@
 """Verifiers, one per file, and their registry."""
 
 from otm.verifiers.base import Conditional, CurvedVerifier, Rule, Shared, Verifier
+from otm.verifiers.cascade import Cascade
+from otm.verifiers.ensemble import Ensemble
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.greedy_optimal import GreedyOptimal
 from otm.verifiers.kseq import KSeq, gamma_star
@@ -15,9 +17,11 @@ from otm.verifiers.optimal import BatchedOptimalRule, Optimal, prepare_batch
 from otm.verifiers.race import Race
 from otm.verifiers.rao_blackwell import rao_blackwell_acceptance
 from otm.verifiers.recursive_rejection import RecursiveRejection
+from otm.verifiers.relaxed_acceptance import RelaxedAcceptance
 from otm.verifiers.select_then_reject import SelectThenReject, selection_with_law
 from otm.verifiers.spechub import SpecHub
 from otm.verifiers.transport_plan import TransportPlan
+from otm.verifiers.tv_optimal import TvOptimal
 from otm.verifiers.typical_acceptance import TypicalAcceptance
 
 VERIFIERS: tuple[type[Verifier], ...] = (
@@ -37,6 +41,10 @@ VERIFIERS: tuple[type[Verifier], ...] = (
     Mentored,
     Lenience,
     TypicalAcceptance,
+    RelaxedAcceptance,
+    Ensemble,
+    Cascade,
+    TvOptimal,
     Fuzzy,
 )
 """Every verifier class; `compare` and the contract tests walk this list."""
@@ -52,8 +60,10 @@ __all__ = [
     "PLANS",
     "VERIFIERS",
     "BatchedOptimalRule",
+    "Cascade",
     "Conditional",
     "CurvedVerifier",
+    "Ensemble",
     "Fuzzy",
     "GreedyOptimal",
     "KSeq",
@@ -67,11 +77,13 @@ __all__ = [
     "Optimal",
     "Race",
     "RecursiveRejection",
+    "RelaxedAcceptance",
     "Rule",
     "SelectThenReject",
     "Shared",
     "SpecHub",
     "TransportPlan",
+    "TvOptimal",
     "TypicalAcceptance",
     "Verifier",
     "gamma_star",

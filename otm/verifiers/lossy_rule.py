@@ -16,7 +16,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, namespace, total
+from otm._arrays import Array, by_rows, namespace, quiet, total
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Definition
@@ -58,6 +58,27 @@ class LossyVerifier(Verifier):
             return (rule if by == "rule" else rule + total(p * (1.0 - keep) * residual))[None]
 
         return by_rows(values, problem.draft, problem.target)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class AimedVerifier(LossyVerifier):
+    """A lossy verifier that verifies losslessly towards another law π: accept x with min(1, π(x)/p(x)), residual ∝ (π − p)₊.
+
+    Its output law is π, its acceptance 1 − TV(p, π), by rule and by membership alike.
+    """
+
+    @abc.abstractmethod
+    def aim(self, draft: Array, target: Array) -> Array:
+        """Return π `(..., V)` for p and q in float64."""
+
+    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+        """Return min(1, π/p), (π − p)₊ over its sum and Σ (p − π)₊."""
+        xp = namespace(draft, target)
+        p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+        aim = self.aim(p, q)
+        with quiet():
+            keep = xp.where(p > 0, xp.clip(aim / p, 0.0, 1.0), xp.zeros_like(p))
+        return keep, normalised_excess(xp.clip(aim - p, 0.0, None), q), total(xp.clip(p - aim, 0.0, None))
 
 
 def normalised_excess(excess: Array, fallback: Array) -> Array:

@@ -92,6 +92,10 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield otm.Problem, {"draft": P, "target": Q, "law": otm.IID(2)}
     for law in otm.drafts.LAWS:
         yield law, {"k": 2}
+    yield otm.Cascade, {"rule": "opt", "alpha": 0.5}
+    yield otm.Ensemble, {"weight": 0.5}
+    yield otm.RelaxedAcceptance, {"top": 2, "delta": 0.5, "fallback": "greedy"}
+    yield otm.TvOptimal, {"tv": 0.1}
     yield otm.Fuzzy, {"threshold": 0.1, "divergence": "js", "fallback": "target"}
     yield otm.KSeq, {"gamma": 1.5}
     yield otm.Lenience, {"lenience": 0.5, "residual": "plain"}

@@ -53,6 +53,11 @@ CALLS: dict[str, Callable[[Problem], Any]] = {
     "MinHash": one(IID, lambda p: otm.acceptance(otm.MinHash(), p)),
     "Lenience": one(IID, lambda p: otm.acceptance(otm.Lenience(), p)),
     "TypicalAcceptance": one(IID, lambda p: otm.acceptance(otm.TypicalAcceptance(), p)),
+    "Ensemble": one(IID, lambda p: otm.acceptance(otm.Ensemble(), p)),
+    "Cascade": one(IID, lambda p: otm.acceptance(otm.Cascade(), p)),
+    "Cascade, OPT": one(IID, lambda p: otm.acceptance(otm.Cascade(rule="opt"), p)),
+    "RelaxedAcceptance": one(IID, lambda p: otm.acceptance(otm.RelaxedAcceptance(), p)),
+    "TvOptimal": lambda p: otm.acceptance(otm.TvOptimal(), p),
     "Fuzzy": one(IID, lambda p: otm.acceptance(otm.Fuzzy(), p)),
     "optimum of Greedy": one(otm.Greedy, otm.optimal_acceptance, 2),
     "optimum of TopK": one(otm.TopK, otm.optimal_acceptance, 2),
@@ -61,9 +66,8 @@ CALLS: dict[str, Callable[[Problem], Any]] = {
 }
 
 GATE = {"total_variation", "kl_divergence", "harmonic_mean_distance", "acceptance_table", "Problem", "from_logits"}
-BY_BINS = {"optimal_acceptance", "optimal_acceptance, k = 200", "optimal_acceptance_curve", "tv_frontier", "gamma_star"} | {
-    name for name in CALLS if name.startswith("KSeq")
-}
+OPTIMA = {"optimal_acceptance", "optimal_acceptance, k = 200", "optimal_acceptance_curve", "tv_frontier", "TvOptimal"}
+BY_BINS = OPTIMA | {"gamma_star"} | {name for name in CALLS if name.startswith("KSeq")}
 CHECKED_GAMMA = {"KSeq(gamma)", "KSeq(gamma) by rule"}
 
 

@@ -27,6 +27,10 @@ LOSSY = [
     otm.Lenience(0.5),
     otm.Lenience(0.5, residual="scaled"),
     otm.TypicalAcceptance(),
+    otm.Ensemble(0.3),
+    otm.Cascade(rule="opt", alpha=0.5),
+    otm.Cascade(alpha=0.4),
+    otm.RelaxedAcceptance(top=1, delta=0.2),
     otm.Fuzzy(0.2),
     otm.Fuzzy(0.3, fallback="speculative"),
 ]

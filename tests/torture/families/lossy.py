@@ -55,10 +55,33 @@ def _fuzzy(row: Row) -> Numbers:
     return list(row.p if is_open else row.q)
 
 
+def _aimed(aim: Callable[[Row], Numbers]) -> Callable[[Row], Numbers]:
+    """Return the law of a scheme that verifies towards another one: that one."""
+    return lambda row: row.exactly(lambda: aim(row))
+
+
+def _ensemble(row: Row) -> Numbers:
+    return [(p + q) / 2 for p, q in zip(row.p, row.q, strict=True)]
+
+
+def _token_v3(row: Row) -> Numbers:
+    good = [2 * q >= max(row.q) for q in row.q]
+    deferred = oracles.total(p for p, keeps in zip(row.p, good, strict=True) if not keeps)
+    return [p * keeps + deferred * q for p, q, keeps in zip(row.p, row.q, good, strict=True)]
+
+
+def _opt(row: Row) -> Numbers:
+    distance = oracles.total(max(p - q, Decimal(0)) for p, q in zip(row.p, row.q, strict=True))
+    return list(row.q if max(row.p) < max(row.q) - distance / 2 else row.p)
+
+
 SCHEMES: list[tuple[otm.Verifier, Callable[[Row], Numbers], Callable[[np.random.Generator], Case]]] = [
     (otm.Lenience(), _lenience(1), single),
     (otm.Lenience(residual="scaled"), _lenience(2), single),
     (otm.TypicalAcceptance(), _typical, off),
+    (otm.Ensemble(), _aimed(_ensemble), single),
+    (otm.Cascade(), _aimed(_token_v3), off),
+    (otm.Cascade(rule="opt"), _aimed(_opt), off),
     (otm.Fuzzy(), _fuzzy, off),
     (otm.Fuzzy(fallback="speculative"), _fuzzy, off),
 ]

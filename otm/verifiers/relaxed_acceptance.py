@@ -1,0 +1,59 @@
+"""Relaxed acceptance: any of the target's likeliest tokens will do."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from otm._arrays import Array, namespace
+from otm.errors import InvalidParameter
+from otm.pmf import check_count, check_real
+from otm.verifiers.lossy_rule import LossyVerifier, rejection
+
+
+@dataclasses.dataclass(frozen=True)
+class RelaxedAcceptance(LossyVerifier):
+    """Accept x iff it is among the target's N likeliest tokens and q(x) ≥ max q − δ; otherwise draw from the target.
+
+    Rule acceptance P(A), A the tokens that pass (of equal masses at the border the lowest index); by membership
+    + Σ_{x∉A} p(x) ρ(x), ρ what is drawn on rejection: q, or the likeliest token alone as greedy engines have it. Output law p·1_A + P(Aᶜ) ρ. Lossy.
+    Law: IID(1).
+
+    Args:
+        top: N ≥ 1.
+        delta: δ in [0, 1].
+        fallback: "target", a draw from q, or "greedy", its likeliest token.
+
+    Raises:
+        InvalidParameter: if one is out of range.
+
+    Cost: O(V log V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
+    Reference: NVIDIA TensorRT-LLM's relaxed acceptance for thinking phases (relaxed_topk, relaxed_delta), greedy there.
+
+    >>> problem = otm.Problem(draft=[0.2, 0.3, 0.5], target=[0.5, 0.4, 0.1], law=otm.IID(1))
+    >>> otm.acceptance(RelaxedAcceptance(top=2, delta=0.2), problem, by="rule")
+    0.5
+    """
+
+    title = "relaxed acceptance"
+    telling = ("top", "delta")
+
+    top: int = 10
+    delta: float = 0.6
+    fallback: Literal["target", "greedy"] = "target"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "top", check_count(self.top, name="top"))
+        object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0, high=1.0))
+        if not isinstance(self.fallback, str) or self.fallback not in ("target", "greedy"):
+            raise InvalidParameter(f"fallback must be 'target' or 'greedy'; got {str(self.fallback)[:40]!r}. Choose one.")
+
+    def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
+        """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass drafted outside."""
+        xp = namespace(draft, target)
+        p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+        rank = xp.argsort(xp.argsort(-q, axis=-1, stable=True), axis=-1)
+        passes = (rank < self.top) & (q >= xp.max(q, axis=-1, keepdims=True) - self.delta)
+        keep = xp.astype(passes, xp.float64)
+        residual = q if self.fallback == "target" else xp.astype(rank == 0, xp.float64)
+        return keep, residual, rejection(p, keep)
