@@ -16,8 +16,8 @@ class RelaxedAcceptance(LossyVerifier):
     """Accept x iff it is among the target's N likeliest tokens and q(x) ≥ max q − δ; otherwise draw from the target.
 
     Rule acceptance P(A), A the tokens that pass (of equal masses at the border the lowest index); by membership
-    + Σ_{x∉A} p(x) ρ(x), ρ what is drawn on rejection: q, or the likeliest token alone as greedy engines have it. Output law p·1_A + P(Aᶜ) ρ. Lossy.
-    Law: IID(1).
+    + Σ_{x∉A} p(x) ρ(x), ρ what is drawn on rejection: q, or the likeliest token alone as greedy engines have it. Output law
+    p·1_A + P(Aᶜ) ρ. Lossy. Law: IID(1).
 
     Args:
         top: N ≥ 1.
