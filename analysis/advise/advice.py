@@ -52,7 +52,7 @@ class Row:
     """One plan that was timed.
 
     Attributes:
-        plan: the plan.
+        plan: what is drafted and verified, and its walks.
         tokens: per target call.
         seconds: of a step: draft calls, target call, everything else.
         first: seconds of the step that reads the prompt as well.

@@ -65,9 +65,7 @@ def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
         )
     off = max(abs(one.predicted_speedup / one.speedup - 1.0) for one in trials)
     wall = max(abs(one.predicted / one.seconds - 1.0) for one in trials)
-    lines.append(
-        f"  off by at most {100 * wall:.0f} % of the wall time, and {100 * off:.0f} % of the speed-up: other load moves both ways"
-    )
+    lines.append(f"  off by at most {100 * wall:.0f} % of the wall time, and {100 * off:.0f} % of the speed-up")
     return "\n".join(lines)
 
 
@@ -87,7 +85,7 @@ def _headline(advice: Advice) -> Iterator[str]:
     else:
         lean = "SPECULATE, MAYBE" if best.over_plain.value > 1.0 else "DO NOT SPECULATE, PROBABLY"
         yield f"{lean}: the interval of the fastest plan contains 1"
-        yield f"  {named(best)}: {best.over_plain.over(where)}, {best.tokens:.2f} tokens a call"
+        yield f"  {named(best)}: {best.over_plain.over(where)}"
         yield "  more --seconds or more prompts may decide"
     yield f"  ({100 * advice.asked.confidence:g} % over prompts, for all {advice.num_plans} plans and every look at once)"
 
