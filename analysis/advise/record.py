@@ -42,7 +42,7 @@ def advice_record(
         "rows": [_row(row) for row in advice.rows],
         "not_compared": [NOT_COMPARED],
         "chains": {"tokens_per_call": list(advice.chains)},
-        "plain": {"seconds_per_token": advice.plain_seconds, "first": advice.plain_first},
+        "plain": {"seconds_per_token": advice.plain_seconds},
         "step_model": dataclasses.asdict(advice.model),
         "costs": {name: surface.to_json() for name, surface in surfaces.items()},
         "measured": {
