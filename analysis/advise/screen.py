@@ -67,10 +67,8 @@ def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
         100.0 * max(abs(getattr(one, left) / getattr(one, right) - 1.0) for one in trials)
         for left, right in (("predicted", "seconds"), ("predicted_speedup", "speedup"), ("advised", "speedup"))
     )
-    lines.append(
-        f"  off by at most {wall:.0f} % of the wall time and {ratio:.0f} % of its ratio; the advised speed-up, timed earlier,"
-    )
-    lines.append(f"  by {advised:.0f} %")
+    lines.append(f"  predicted wall times are off by at most {wall:.0f} %, their ratios by {ratio:.0f} %,")
+    lines.append(f"  and the speed-ups of the advice, timed earlier, by {advised:.0f} %")
     return "\n".join(lines)
 
 
