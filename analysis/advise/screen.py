@@ -105,15 +105,23 @@ def _table(advice: Advice) -> Iterator[str]:
 
 def _limits(advice: Advice) -> Iterator[str]:
     best, model = advice.best, advice.model
-    draft, call = sum(model.draft), model.checking(0)
-    first = advice.chains[0] - 1.0
-    shares = [100.0 * part / sum(best.seconds) for part in best.seconds]
-    said = (
-        f"the first draft is accepted {100 * first:.0f} % of the time; a draft call takes {draft / call:.2f} of a target call, a "
-        f"call that checks {best.shape.num_nodes} nodes {model.checking(best.shape.num_nodes) / call:.2f}. A step of the fastest "
-        f"plan: {shares[0]:.0f} % drafting, {shares[1]:.0f} % target, {shares[2]:.0f} % drawing and verifying in Python"
+    draft, target, rest = best.seconds
+    tokens, whole = best.tokens * advice.plain_seconds, sum(best.seconds)
+    reliefs = {
+        "what drafting costs: with free draft calls": tokens / (target + rest),
+        "what verification costs: if a call that checks the drafts took no longer than one that checks none": tokens
+        / (draft + min(target, model.checking(0)) + rest),
+        "what drawing and verifying in Python costs: without": tokens / (draft + target),
+        "acceptance: with every draft accepted": (1 + best.shape.depth) * advice.plain_seconds / whole,
+    }
+    most = max(reliefs, key=reliefs.__getitem__)
+    shares = [100.0 * part / whole for part in best.seconds]
+    yield from _paragraph(
+        "limits",
+        f"{most}, the fastest plan would give {reliefs[most]:.2f} x. First drafts are accepted "
+        f"{100 * (advice.chains[0] - 1.0):.0f} % of the time; a draft call takes {sum(model.draft) / model.checking(0):.2f} of a target call; a step is {shares[0]:.0f} % "
+        f"drafting, {shares[1]:.0f} % target, {shares[2]:.0f} % Python",
     )
-    yield from _paragraph("limits", said)
     bounds = []
     if best.shape.depth == advice.asked.limits.depth:
         bounds.append(f"--max-depth {advice.asked.limits.depth}")
@@ -150,17 +158,13 @@ def _measured(advice: Advice) -> Iterator[str]:
 
 
 def _engines(advice: Advice, draft: str) -> Iterator[str]:
-    chain = engine_chain(advice.chains, advice.model)
-    if not chain.pays:
-        yield from _paragraph(
-            "engines",
-            f"where only the passes cost, the best chain, of {chain.length}, gives {chain.speedup:.2f} x: configure no draft model "
-            "in vLLM, SGLang, TensorRT-LLM or llama.cpp",
-        )
+    chain = engine_chain(advice.chains, advice.model, timed=advice.chain.over_plain)
+    gives = f"where only the passes cost, a chain of {chain.length} gives {chain.speedup.over('plain decoding')}"
+    if not chain.may_pay:
+        yield from _paragraph("engines", f"{gives}: configure no draft model in vLLM, SGLang, TensorRT-LLM or llama.cpp")
         return
-    yield from _paragraph(
-        "engines", f"where only the passes cost, a chain of {chain.length} gives {chain.speedup:.2f} x plain; for that:"
-    )
+    doubt = "" if chain.speedup.low > 1.0 else ", so it may not pay: compare in the engine before you keep it"
+    yield from _paragraph("engines", f"{gives}{doubt}")
     for engine, text in chain_settings(draft, chain.length).items():
         # One line each, however long: it is there to be copied.
         yield f"  {engine}: {text}"

@@ -88,13 +88,22 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
 
 def test_engines_are_told_what_passes_alone_say() -> None:
     """1.6·4/(1 + 4.125), 2·4/(2 + 4.25), 2.2·4/(3 + 4.375): 1.249, 1.28, 1.193."""
-    chain = engine_chain((1.6, 2.0, 2.2), MODEL)
-    assert chain.length == 2 and chain.speedup == pytest.approx(1.28) and chain.pays
+    chain = engine_chain((1.6, 2.0, 2.2), MODEL, timed=SLOW.over_plain)
+    assert chain.length == 2 and chain.speedup.value == pytest.approx(1.28) and chain.may_pay
+    assert chain.speedup.low == pytest.approx(1.28 * 0.95)
     text = screen(advice("do not speculate", SLOW, chain=SLOW), draft="small", surroundings=SURROUNDINGS, passes=PASSES)
     for engine, setting in chain_settings("small", 2).items():
         assert f"  {engine}: {setting}" in text
     dear = StepModel((4e-3, 0.0), MODEL.target, {})
-    assert not engine_chain((1.6, 2.0, 2.2), dear).pays
+    assert not engine_chain((1.6, 2.0, 2.2), dear, timed=SLOW.over_plain).may_pay
+
+
+def test_what_limits_is_what_would_help_most() -> None:
+    """2.4 tokens, 4 ms plain, steps of 2 + 5 + 1 ms: free drafts give 9.6/6, cheap checking and no Python 9.6/7, all accepted 12/8."""
+    text = " ".join(
+        screen(advice("speculate", CHAIN, chain=CHAIN), draft="s", surroundings=SURROUNDINGS, passes=PASSES).split()
+    )
+    assert "limits what drafting costs: with free draft calls, the fastest plan would give 1.60 x" in text
 
 
 def test_tokens_cluster_by_prompt() -> None:
