@@ -80,6 +80,8 @@ def _headline(advice: Advice) -> Iterator[str]:
         yield f"  {best.over_plain.over(where)}, {best.tokens:.2f} tokens a call"
         if best is not advice.chain:
             yield f"  {best.over_chain.over(f'the best chain, of {advice.chain.shape.depth}')}"
+            if not best.over_chain.low > 1.0:
+                yield "  not surely faster than that chain, which is simpler"
         else:
             yield "  no other plan within the limits is faster than this chain"
     elif advice.verdict == "do not speculate":
@@ -119,8 +121,9 @@ def _limits(advice: Advice) -> Iterator[str]:
     yield from _paragraph(
         "limits",
         f"{most}, the fastest plan would give {reliefs[most]:.2f} x. First drafts are accepted "
-        f"{100 * (advice.chains[0] - 1.0):.0f} % of the time; a draft call takes {sum(model.draft) / model.checking(0):.2f} of a target call; a step is {shares[0]:.0f} % "
-        f"drafting, {shares[1]:.0f} % target, {shares[2]:.0f} % Python",
+        f"{100 * (advice.chains[0] - 1.0):.0f} % of the time; a draft call takes "
+        f"{sum(model.draft) / model.checking(0):.2f} of a target call; a step is {shares[0]:.0f} % drafting, "
+        f"{shares[1]:.0f} % target, {shares[2]:.0f} % Python",
     )
     bounds = []
     if best.shape.depth == advice.asked.limits.depth:

@@ -82,8 +82,15 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
     copied = [line for line in lines if line.startswith(tuple(f"  {engine}: " for engine in chain_settings("", 1)))]
     assert all(len(line) <= WIDTH for line in lines if line not in copied)
     assert len(lines) <= 36
+    assert not any("not surely faster" in line for line in lines)
     if given.best is not given.chain:
         assert "1.25 x the best chain, of 2 (1.19 to 1.31)" in lines[2]
+
+
+def test_a_plan_that_is_not_surely_faster_than_the_chain_says_so() -> None:
+    near = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.02)
+    text = screen(advice("speculate", near, CHAIN, chain=CHAIN), draft="small", surroundings=SURROUNDINGS, passes=PASSES)
+    assert "1.02 x the best chain, of 2 (0.97 to 1.07)\n  not surely faster than that chain" in text
 
 
 def test_engines_are_told_what_passes_alone_say() -> None:
@@ -99,7 +106,7 @@ def test_engines_are_told_what_passes_alone_say() -> None:
 
 
 def test_what_limits_is_what_would_help_most() -> None:
-    """2.4 tokens, 4 ms plain, steps of 2 + 5 + 1 ms: free drafts give 9.6/6, cheap checking and no Python 9.6/7, all accepted 12/8."""
+    """2.4 tokens, 4 ms plain, steps of 2 + 5 + 1 ms: free drafts: 9.6/6; cheap checking, no Python: 9.6/7; all accepted: 12/8."""
     text = " ".join(
         screen(advice("speculate", CHAIN, chain=CHAIN), draft="s", surroundings=SURROUNDINGS, passes=PASSES).split()
     )
