@@ -121,3 +121,16 @@ def test_nothing_follows_the_end_of_a_text() -> None:
     walk = along_sequences(law, num_drafts=1, length=2, starts=2)
     # The first draft counts if it is token 0, the second if the first was and it is 0 too: 1 + 1/2 + 1/2, then the text is over.
     assert (walk.steps, walk.tokens) == (1.0, 2.0)
+
+
+def test_a_tree_without_branches_walks_as_its_chain() -> None:
+    """The first child's law needs no sample, so both walks are exact, from every start."""
+    rng = np.random.default_rng(11)
+    p, q = rng.dirichlet(np.ones(5), size=(2, 12))
+    tokens = rng.integers(5, size=12)
+    single = kseq_survivors(p, q, tokens, most=1, eos=2)
+    ranked = rejection_ranks(p, q, tokens, most=1, eos=2, rng=rng)
+    tree = along_tree(ranked, shape=TreeShape.chain(3), starts=9)
+    chain = along_sequences(single, num_drafts=1, length=3, starts=9)
+    assert (tree.steps, tree.tokens, tree.levels) == pytest.approx((chain.steps, chain.tokens, chain.levels), abs=1e-12)
+    assert 1.0 < chain.steps < 9.0
