@@ -17,6 +17,22 @@ from otm.commands import audit, plan
 
 COMMANDS = "otm.commands"
 EXTRA = "analysis"
+
+_ON_MODELS = {
+    "advise": "speculate or not with two models, with which scheme, how much faster?",
+    "capture": "what figures need from models: logits, trees",
+    "compare": "every scheme after one prompt: a table and a plot",
+    "decode": "run prompts through decoders: tokens per call, speed-up over plain decoding",
+    "experiment": "decoding experiments of the papers",
+    "fetch": "fetch a public model",
+    "finetune": "fine-tune copies of a draft model and compare them",
+    "latency": "time passes over length x batch, and over draft trees",
+    "measure": "exact acceptance at every position of many prompts, to Parquet",
+    "merge": "join shards measured on several machines",
+    "report": "a measured run as one page",
+    "train": "train a small pair of models",
+}
+"""What the commands do that the extra adds."""
 """The extra whose packages the further commands need."""
 
 OWN = {"audit": audit, "plan": plan}
@@ -65,7 +81,7 @@ def _version(name: str) -> str | None:
 def _parser(further: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="otm",
-        description="Audits and measurements for speculative decoding.",
+        description="Speculative decoding: audits of verifiers, plans from records, advice and measurements on models.",
         epilog=f"otm COMMAND --help says more. Commands on language models need the extra `{EXTRA}`.",
     )
     parser.add_argument("--version", action="version", version=f"otm {_version('otm-speculative') or 'not installed'}")
@@ -73,7 +89,7 @@ def _parser(further: Sequence[str] = ()) -> argparse.ArgumentParser:
     for command in OWN.values():
         command.register(commands)
     for name in further:  # `main` has handed these over already; here they are only listed
-        commands.add_parser(name, help="on language models")
+        commands.add_parser(name, help=_ON_MODELS.get(name, "on language models"))
     return parser
 
 

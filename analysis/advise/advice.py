@@ -52,17 +52,15 @@ class Row:
     """One plan that was timed.
 
     Attributes:
-        plan: the plan.
+        plan: what is drafted and verified, and its walks.
         tokens: per target call.
         seconds: of a step: draft calls, target call, everything else.
-        first: seconds of the step that reads the prompt as well.
         over_plain, over_chain: speed-ups over plain decoding and over the best chain.
     """
 
     plan: Plan
     tokens: float
     seconds: tuple[float, float, float]
-    first: float
     over_plain: Speedup
     over_chain: Speedup
 
@@ -83,7 +81,6 @@ class Advice:
         chain: the fastest chain.
         chains: tokens per call of chains of 1, 2, … drafts.
         plain_seconds: of one token without drafts.
-        plain_first: of the first one, which reads the prompt as well.
         model: seconds of steps that were not timed.
         looks, texts, prompts, rounds: how much was measured.
         decided: whether the interval decided, or the budget ended.
@@ -96,7 +93,6 @@ class Advice:
     chain: Row
     chains: tuple[float, ...]
     plain_seconds: float
-    plain_first: float
     model: StepModel
     looks: int
     texts: int
@@ -238,7 +234,6 @@ class _Measurement:
                 plans[index],
                 float(tokens.mean[index]),
                 (draft, target, rest),
-                clock.first_seconds(plans[index].decoder),
                 speedup(speeds[index], influence, tokens, clock_error=error, critical=critical),
                 speedup(
                     speeds[index] / speeds[chain],
@@ -260,7 +255,6 @@ class _Measurement:
             chain=best[FAMILIES[0].name],
             chains=tuple(chains),
             plain_seconds=clock.plain_seconds,
-            plain_first=clock.first_seconds(None),
             model=model,
             looks=look,
             texts=len(self.owners),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from otm.trees import TreeShape
+from otm.trees import Speedup, TreeShape
 
 from .costs import StepModel
 
@@ -24,34 +24,37 @@ class EngineChain:
 
     Attributes:
         length: its drafts; the best even where it does not pay.
-        speedup: over plain decoding.
+        speedup: over plain decoding, as sure as that of the best chain that was timed.
     """
 
     length: int
-    speedup: float
+    speedup: Speedup
 
     @property
-    def pays(self) -> bool:
-        """Whether an engine should draft."""
-        return self.speedup > 1.0
+    def may_pay(self) -> bool:
+        """Whether there is anything to try in an engine."""
+        return self.speedup.value > 1.0
 
 
-def engine_chain(tokens: Sequence[float], model: StepModel) -> EngineChain:
+def engine_chain(tokens: Sequence[float], model: StepModel, *, timed: Speedup) -> EngineChain:
     """Choose a chain by E_γ t(0)/(γ d + t(γ)).
 
     Args:
         tokens: per call of chains of 1, 2, … drafts.
         model: what passes cost.
+        timed: the speed-up of a chain whose steps were timed, whose interval is as wide in proportion.
 
-    >>> engine_chain([1.8, 2.4], StepModel((1.0, 0.0), ((0, 2), (10.0, 10.0)), {}))
-    EngineChain(length=2, speedup=2.0)
+    >>> model = StepModel((1.0, 0.0), ((0, 2), (10.0, 10.0)), {})
+    >>> engine_chain([1.8, 2.4], model, timed=Speedup(1.0, 0.75, 1.25))
+    EngineChain(length=2, speedup=Speedup(value=2.0, low=1.5, high=2.5))
     """
     draft = sum(model.draft)
     speeds = [
         many * model.checking(0) / (length * draft + model.checking(length)) for length, many in enumerate(tokens, start=1)
     ]
     best = int(np.argmax(speeds))
-    return EngineChain(best + 1, float(speeds[best]))
+    value = float(speeds[best])
+    return EngineChain(best + 1, Speedup(value, value * timed.low / timed.value, value * timed.high / timed.value))
 
 
 def chain_settings(draft: str, length: int) -> dict[str, Any]:

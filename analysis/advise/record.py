@@ -30,7 +30,7 @@ def advice_record(
         trials: real runs, if any.
         manifest: models, processing, device, load.
     """
-    chain = engine_chain(advice.chains, advice.model)
+    chain = engine_chain(advice.chains, advice.model, timed=advice.chain.over_plain)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -42,7 +42,7 @@ def advice_record(
         "rows": [_row(row) for row in advice.rows],
         "not_compared": [NOT_COMPARED],
         "chains": {"tokens_per_call": list(advice.chains)},
-        "plain": {"seconds_per_token": advice.plain_seconds, "first": advice.plain_first},
+        "plain": {"seconds_per_token": advice.plain_seconds},
         "step_model": dataclasses.asdict(advice.model),
         "costs": {name: surface.to_json() for name, surface in surfaces.items()},
         "measured": {
@@ -54,10 +54,10 @@ def advice_record(
             "asked": dataclasses.asdict(advice.asked),
         },
         "engines": {
-            "length": chain.length if chain.pays else 0,
-            "speedup": chain.speedup,
+            "length": chain.length if chain.may_pay else 0,
+            "speedup": _limits(chain.speedup),
             "basis": "passes alone, batch 1",
-            "settings": chain_settings(draft, chain.length) if chain.pays else {},
+            "settings": chain_settings(draft, chain.length) if chain.may_pay else {},
         },
         "run": [dataclasses.asdict(one) for one in trials],
         "manifest": dict(manifest),

@@ -54,20 +54,21 @@ def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
     if not trials:
         return "run     no prompt leaves room for a text; nothing was run"
     lines = [
-        f"run     {trials[0].texts} texts, each decoded in every way in turns, prompts included",
-        f"{'':28}{'tokens per call':>16}{'seconds':>18}{'x plain':>18}",
-        f"{'':28}{'measured':>16}{'predicted':>10}{'meas.':>8}{'predicted':>10}{'meas.':>8}",
+        f"run     {trials[0].texts} texts, decoded in every way in turns; steps timed again in between",
+        f"{'':29}{'tokens a call':>15}{'wall seconds':>18}{'x plain':>16}",
+        f"{'':29}{'advised':>8}{'meas.':>7}{'predicted':>11}{'meas.':>7}{'advised':>9}{'meas.':>7}",
     ]
     for one in trials:
         lines.append(
-            f"  {names.get(one.name, one.name):26.26}{one.tokens / one.calls:16.2f}{one.predicted:10.2f}{one.seconds:8.2f}"
-            f"{one.predicted_speedup:10.2f}{one.speedup:8.2f}"
+            f"  {names.get(one.name, one.name):27.27}{one.expected:8.2f}{one.tokens / one.calls:7.2f}{one.predicted:11.2f}"
+            f"{one.seconds:7.2f}{one.advised:9.2f}{one.speedup:7.2f}"
         )
-    off = max(abs(one.predicted_speedup / one.speedup - 1.0) for one in trials)
-    wall = max(abs(one.predicted / one.seconds - 1.0) for one in trials)
-    lines.append(
-        f"  off by at most {100 * wall:.0f} % of the wall time, and {100 * off:.0f} % of the speed-up: other load moves both ways"
+    wall, ratio, advised = (
+        100.0 * max(abs(getattr(one, left) / getattr(one, right) - 1.0) for one in trials)
+        for left, right in (("predicted", "seconds"), ("predicted_speedup", "speedup"), ("advised", "speedup"))
     )
+    lines.append(f"  predicted wall times are off by at most {wall:.0f} %, their ratios by {ratio:.0f} %,")
+    lines.append(f"  and the speed-ups of the advice, timed earlier, by {advised:.0f} %")
     return "\n".join(lines)
 
 
@@ -79,15 +80,17 @@ def _headline(advice: Advice) -> Iterator[str]:
         yield f"  {best.over_plain.over(where)}, {best.tokens:.2f} tokens a call"
         if best is not advice.chain:
             yield f"  {best.over_chain.over(f'the best chain, of {advice.chain.shape.depth}')}"
+            if not best.over_chain.low > 1.0:
+                yield "  not surely faster than that chain, which is simpler"
         else:
             yield "  no other plan within the limits is faster than this chain"
     elif advice.verdict == "do not speculate":
         yield "DO NOT SPECULATE with this pair on this machine"
-        yield f"  the fastest plan, {named(best)}, runs at {best.over_plain.over(where)}"
+        yield f"  fastest: {named(best)}, {best.over_plain.over(where)}"
     else:
         lean = "SPECULATE, MAYBE" if best.over_plain.value > 1.0 else "DO NOT SPECULATE, PROBABLY"
         yield f"{lean}: the interval of the fastest plan contains 1"
-        yield f"  {named(best)}: {best.over_plain.over(where)}, {best.tokens:.2f} tokens a call"
+        yield f"  {named(best)}: {best.over_plain.over(where)}"
         yield "  more --seconds or more prompts may decide"
     yield f"  ({100 * advice.asked.confidence:g} % over prompts, for all {advice.num_plans} plans and every look at once)"
 
@@ -104,15 +107,24 @@ def _table(advice: Advice) -> Iterator[str]:
 
 def _limits(advice: Advice) -> Iterator[str]:
     best, model = advice.best, advice.model
-    draft, call = sum(model.draft), model.checking(0)
-    first = advice.chains[0] - 1.0
-    shares = [100.0 * part / sum(best.seconds) for part in best.seconds]
-    said = (
-        f"the first draft is accepted {100 * first:.0f} % of the time; a draft call takes {draft / call:.2f} of a target call, a "
-        f"call that checks {best.shape.num_nodes} nodes {model.checking(best.shape.num_nodes) / call:.2f}. A step of the fastest "
-        f"plan: {shares[0]:.0f} % drafting, {shares[1]:.0f} % target, {shares[2]:.0f} % drawing and verifying in Python"
+    draft, target, rest = best.seconds
+    tokens, whole = best.tokens * advice.plain_seconds, sum(best.seconds)
+    reliefs = {
+        "what drafting costs: with free draft calls": tokens / (target + rest),
+        "what verification costs: if a call that checks the drafts took no longer than one that checks none": tokens
+        / (draft + min(target, model.checking(0)) + rest),
+        "what drawing and verifying in Python costs: without": tokens / (draft + target),
+        "acceptance: with every draft accepted": (1 + best.shape.depth) * advice.plain_seconds / whole,
+    }
+    most = max(reliefs, key=reliefs.__getitem__)
+    shares = [100.0 * part / whole for part in best.seconds]
+    yield from _paragraph(
+        "limits",
+        f"{most}, the fastest plan would give {reliefs[most]:.2f} x. First drafts are accepted "
+        f"{100 * (advice.chains[0] - 1.0):.0f} % of the time; a draft call takes "
+        f"{sum(model.draft) / model.checking(0):.2f} of a target call; a step is {shares[0]:.0f} % drafting, "
+        f"{shares[1]:.0f} % target, {shares[2]:.0f} % Python",
     )
-    yield from _paragraph("limits", said)
     bounds = []
     if best.shape.depth == advice.asked.limits.depth:
         bounds.append(f"--max-depth {advice.asked.limits.depth}")
@@ -129,10 +141,10 @@ def _costs(advice: Advice, surroundings: Mapping[str, Any], passes: CostSurface)
     yield from _paragraph(
         "costs",
         f"real steps timed here, batch 1 ({', '.join(f'{name} {value}' for name, value in surroundings.items())}): a draft call "
-        f"{1e3 * sum(advice.model.draft):.1f} ms, target calls by nodes checked {calls} ms; "
-        + ", ".join(
+        f"{1e3 * sum(advice.model.draft):.1f} ms, target calls by nodes checked {calls} ms. Timed alone, a call of one token takes "
+        + " and ".join(
             f"{1e3 * passes.at(batch=1, context=context, length=0).target:.1f} ms after {context} tokens"
-            for context in (passes.contexts[0], passes.contexts[-1])
+            for context in sorted({passes.contexts[0], passes.contexts[-1]})
         ),
     )
 
@@ -149,17 +161,13 @@ def _measured(advice: Advice) -> Iterator[str]:
 
 
 def _engines(advice: Advice, draft: str) -> Iterator[str]:
-    chain = engine_chain(advice.chains, advice.model)
-    if not chain.pays:
-        yield from _paragraph(
-            "engines",
-            f"where only the passes cost, the best chain, of {chain.length}, gives {chain.speedup:.2f} x: configure no draft model "
-            "in vLLM, SGLang, TensorRT-LLM or llama.cpp",
-        )
+    chain = engine_chain(advice.chains, advice.model, timed=advice.chain.over_plain)
+    gives = f"where only the passes cost, a chain of {chain.length} gives {chain.speedup.over('plain decoding')}"
+    if not chain.may_pay:
+        yield from _paragraph("engines", f"{gives}: configure no draft model in vLLM, SGLang, TensorRT-LLM or llama.cpp")
         return
-    yield from _paragraph(
-        "engines", f"where only the passes cost, a chain of {chain.length} gives {chain.speedup:.2f} x plain; for that:"
-    )
+    doubt = "" if chain.speedup.low > 1.0 else ", so it may not pay: compare in the engine before you keep it"
+    yield from _paragraph("engines", f"{gives}{doubt}")
     for engine, text in chain_settings(draft, chain.length).items():
         # One line each, however long: it is there to be copied.
         yield f"  {engine}: {text}"

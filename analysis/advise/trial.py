@@ -1,19 +1,26 @@
-"""The advice put to the test: the best plan, the best chain and plain decoding, run for real beside what was predicted."""
+"""The advice put to the test: the best plan, the best chain and plain decoding, run for real beside what was predicted.
+
+Tokens per call are those of the advice. Seconds are timed again, a few steps between the texts: other load on a machine comes and
+goes, and what is tested is whether texts cost what their steps say, not whether the load has stayed. The speed-up that the advice
+gave stands beside it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from otm.sequence import Decoder, generate
+from otm.sequence import generate
 
-from ..decode.plain import plain_text
+from ..decode.plain import PLAIN, plain_text
 from ..decode.results import Task
 from ..models.causal import CausalModel
 from .advice import Advice, Row
+from .costs import Clock, Clocked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,17 +30,22 @@ class Trial:
     Attributes:
         name: a decoder's text, or "plain decoding".
         texts, tokens, calls: decoded in all.
+        expected: tokens per call of the advice.
         seconds: wall time in all.
-        predicted: seconds that were predicted for as many tokens.
-        speedup, predicted_speedup: over plain decoding beside it, and as predicted.
+        predicted: seconds for as many tokens, from the advice's tokens per call and steps timed between the texts.
+        advised: the speed-up over plain decoding that the advice gave.
+        speedup: the measured one.
+        predicted_speedup: that of the predicted seconds.
     """
 
     name: str
     texts: int
     tokens: int
     calls: int
+    expected: float
     seconds: float
     predicted: float
+    advised: float
     speedup: float
     predicted_speedup: float
 
@@ -60,73 +72,68 @@ def tried(
     """
     rows = list(dict.fromkeys((advice.best, advice.chain)))
     ways: list[Row | None] = [None, *rows]
-    done: dict[int, list[float]] = {index: [0, 0, 0, 0.0] for index in range(len(ways))}
-    wanted = advice.asked.num_tokens
-    for turn in range(repeats):
-        for number, prompt in enumerate(prompts):
-            room = min([wanted, *(limit - len(prompt) - 1 for limit in (draft.max_length, target.max_length) if limit)])
-            deepest = max(row.shape.depth for row in rows)
-            if room <= deepest:
-                continue
-            order = list(range(len(ways)))
-            order = order[(turn + number) % len(order) :] + order[: (turn + number) % len(order)]
-            for index in order:
-                progress("trial")
-                way = ways[index]
-                rng = np.random.default_rng([seed, turn, number, index])
-                decoded, called, seconds = _text(
-                    None if way is None else way.plan.decoder, draft, target, prompt, room - deepest, rng, eos
-                )
-                done[index] = [old + new for old, new in zip(done[index], (1, decoded, called, seconds), strict=True)]
-    plain = done[0]
-    if not plain[0]:
-        return []
-    found = []
-    for index, way in enumerate(ways):
-        texts, tokens, calls, wall = done[index]
-        found.append(
-            Trial(
-                name="plain decoding" if way is None else way.plan.text,
-                texts=int(texts),
-                tokens=int(tokens),
-                calls=int(calls),
-                seconds=wall,
-                predicted=texts * _predicted(advice, way, tokens / texts),
-                speedup=plain[3] / plain[1] * tokens / wall,
-                predicted_speedup=_rate(advice, None, plain[1] / plain[0]) / _rate(advice, way, tokens / texts),
-            )
-        )
-    return found
+    done: list[list[float]] = [[0, 0, 0, 0.0] for _ in ways]
+    known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    clock = Clock(Clocked(draft), Clocked(target), known, eos, np.random.default_rng([seed, 0]))
+    deepest = max(row.shape.depth for row in rows)
+    for turn, (number, prompt) in itertools.product(range(repeats), enumerate(prompts)):
+        limits = [limit - len(prompt) - 1 for limit in (draft.max_length, target.max_length) if limit is not None]
+        room = min([advice.asked.num_tokens, *limits]) - deepest
+        if room < 1:
+            continue
+        for index in np.roll(np.arange(len(ways)), turn + number).tolist():
+            progress("trial")
+            way, rng = ways[index], np.random.default_rng([seed, 1, turn, number, index])
+            tokens, calls, seconds = _text(way, draft, target, prompt, room, rng, eos)
+            done[index] = [old + new for old, new in zip(done[index], (1, len(tokens), calls, seconds), strict=True)]
+            if way is None:
+                known.append((tuple(prompt), tokens))
+        clock.round([row.plan.decoder for row in rows])
+    return [_trial(advice, clock, way, done[index], done[0]) for index, way in enumerate(ways)] if known else []
 
 
-def _rate(advice: Advice, way: Row | None, tokens: float) -> float:
-    """Return predicted seconds per token of texts of that many tokens."""
-    return _predicted(advice, way, tokens) / tokens
+def _trial(advice: Advice, clock: Clock, way: Row | None, done: Sequence[float], plain: Sequence[float]) -> Trial:
+    """Compare what was done with what was predicted."""
+    texts, tokens, calls, seconds = done
+    each = predicted_text(clock, None, plain[1] / plain[0]) / (plain[1] / plain[0])
+    predicted = texts * predicted_text(clock, way, tokens / texts)
+    return Trial(
+        name=PLAIN if way is None else way.plan.text,
+        texts=int(texts),
+        tokens=int(tokens),
+        calls=int(calls),
+        expected=1.0 if way is None else way.tokens,
+        seconds=seconds,
+        predicted=predicted,
+        advised=1.0 if way is None else way.over_plain.value,
+        speedup=plain[3] / plain[1] * tokens / seconds,
+        predicted_speedup=each * tokens / predicted,
+    )
 
 
-def _predicted(advice: Advice, way: Row | None, tokens: float) -> float:
-    """Return predicted seconds of a text: the step that reads the prompt, and all others."""
-    if way is None:
-        return advice.plain_first + (tokens - 1.0) * advice.plain_seconds
-    return way.first + (tokens / way.tokens - 1.0) * sum(way.seconds)
+def predicted_text(clock: Clock, way: Row | None, tokens: float) -> float:
+    """Return predicted seconds of a text of that many tokens: the step that reads the prompt, and all others."""
+    decoder = None if way is None else way.plan.decoder
+    step = clock.plain_seconds if decoder is None else clock.seconds(decoder)
+    return clock.first_seconds(decoder) + (tokens / (1.0 if way is None else way.tokens) - 1.0) * step
 
 
 def _text(
-    decoder: Decoder | None,
+    way: Row | None,
     draft: CausalModel,
     target: CausalModel,
     prompt: Sequence[int],
     num_tokens: int,
     rng: np.random.Generator,
     eos: int | None,
-) -> tuple[int, int, float]:
-    """Decode one text; return its tokens, target calls and seconds."""
+) -> tuple[tuple[int, ...], int, float]:
+    """Decode one text; return its tokens, those beyond the last one asked for included, its target calls and seconds."""
     draft.forget()
     target.forget()
-    if decoder is None:
-        record = plain_text(target, prompt, num_tokens=num_tokens, rng=rng, eos=eos, task=Task("", "", 0))
-        return len(record.tokens), record.num_calls, record.seconds
+    if way is None:
+        record = plain_text(target, prompt, num_tokens=num_tokens, rng=rng, eos=eos, task=Task(PLAIN, "", 0))
+        return record.tokens, record.num_calls, record.seconds
     began = time.perf_counter()
-    text = generate(decoder, draft=draft, target=target, context=prompt, num_tokens=num_tokens, rng=rng, eos=eos)
+    text = generate(way.plan.decoder, draft=draft, target=target, context=prompt, num_tokens=num_tokens, rng=rng, eos=eos)
     seconds = time.perf_counter() - began
-    return sum(len(one.tokens) for one in text.steps), text.num_calls, seconds
+    return tuple(token for one in text.steps for token in one.tokens), text.num_calls, seconds

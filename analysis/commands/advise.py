@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..run.resources import MOST_THREADS
-from .options import Device, DeviceMap, DraftName, Dtype, TargetName, Temperature, TopP, TrustRemoteCode, written
+from .options import Device, DeviceMap, DraftName, Dtype, Limit, TargetName, Temperature, TopP, TrustRemoteCode, written
 
 
 def advise(
@@ -23,7 +23,7 @@ def advise(
     seconds: Annotated[float, typer.Option(min=0.0, help="Budget; it ends earlier where the interval decides.")] = 300.0,
     num_tokens: Annotated[int, typer.Option(min=1, help="Tokens that a text has.")] = 64,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.")] = 512,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use the first prompts only.")] = None,
+    limit: Limit = None,
     field: Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")] = "text",
     chat_template: Annotated[bool, typer.Option("--chat-template", help="Prompts are messages of a user.")] = False,
     max_nodes: Annotated[int, typer.Option(min=1, max=256, help="Drafted tokens of a step at most.")] = 64,

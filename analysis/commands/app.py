@@ -18,7 +18,7 @@ from .report import report
 from .train import train
 
 app = typer.Typer(
-    help="Measure coupling schemes for speculative decoding on real language-model logits.",
+    help="Speculative decoding on real language models: advice, exact measurements, decoding runs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -9,7 +9,19 @@ import typer
 
 from otm.sequence import DECODERS
 
-from .options import Device, DeviceMap, DraftName, Dtype, TargetName, Temperature, TopP, TrustRemoteCode, integers, written
+from .options import (
+    Device,
+    DeviceMap,
+    DraftName,
+    Dtype,
+    Limit,
+    TargetName,
+    Temperature,
+    TopP,
+    TrustRemoteCode,
+    integers,
+    written,
+)
 
 
 def decode(
@@ -27,7 +39,7 @@ def decode(
     target: TargetName = None,
     num_tokens: Annotated[int, typer.Option(min=1, help="Tokens to decode per prompt.")] = 64,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.")] = 128,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use the first prompts only.")] = None,
+    limit: Limit = None,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated; one text each.")] = "0",
     temperature: Temperature = 1.0,
     top_p: TopP = None,

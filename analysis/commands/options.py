@@ -21,6 +21,7 @@ TopP = Annotated[float | None, typer.Option(help="Nucleus mass of both models.")
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 DeviceMap = Annotated[str | None, typer.Option(help="Spread each model over devices: auto, balanced, …")]
 Dtype = Annotated[str, typer.Option(help="Weights: float32, float16 or bfloat16.")]
+Limit = Annotated[int | None, typer.Option(min=1, max=1 << 40, help="Use the first prompts only.")]
 # Named alone: the form with --no- would widen the help's first column until it cuts the other names.
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python files that come with a model.")]
 

@@ -153,7 +153,14 @@ def _settings(options: argparse.Namespace, record: AcceptanceRecord, costs: Cost
         contexts = options.context or costs.contexts[-1:]
         if len(contexts) > 1:
             raise InvalidParameter(f"vLLM's table is for one context length; got {contexts}. Pass one --context.")
-        return vllm_lengths(record, costs, context=contexts[0], max_batch=None if options.batch is None else max(options.batch))
+        return vllm_lengths(
+            record,
+            costs,
+            context=contexts[0],
+            max_batch=None if options.batch is None else max(options.batch),
+            extend=options.extend,
+            extrapolate_costs=options.extrapolate_costs,
+        )
     survival = kaplan_meier(record) if record.censoring == "observed" else record.survival
     if options.settings == "vllm-simulation":
         return vllm_simulation(survival)

@@ -67,11 +67,19 @@ class Simulation:
         return law
 
 
-def vllm_lengths(record: AcceptanceRecord, costs: CostSurface, *, context: int, max_batch: int | None = None) -> dict[str, Any]:
+def vllm_lengths(
+    record: AcceptanceRecord,
+    costs: CostSurface,
+    *,
+    context: int,
+    max_batch: int | None = None,
+    extend: int | None = None,
+    extrapolate_costs: bool = False,
+) -> dict[str, Any]:
     """Write vLLM's table of draft lengths by batch size.
 
     Args:
-        record, costs: as for `plan_lengths`.
+        record, costs, extend, extrapolate_costs: as for `plan_lengths`.
         context: the context length that the table is for.
         max_batch: the largest batch size in the table; the largest measured one if None.
 
@@ -80,7 +88,8 @@ def vllm_lengths(record: AcceptanceRecord, costs: CostSurface, *, context: int, 
         [first batch, last batch, drafts] that covers 1 to max_batch; drafts are 0 where speculation does not pay.
 
     Raises:
-        InvalidParameter: as `plan_lengths`; if batch size 1 or `max_batch` is not within the measured ones.
+        InvalidParameter: as `plan_lengths`; if batch size 1 or `max_batch` is not within the measured ones and costs are not
+            extrapolated.
 
     Cost: that of planning every batch size. Reference: vLLM,
     docs/features/speculative_decoding/dynamic_speculative_decoding.md at 015a47e1.
@@ -99,7 +108,14 @@ def vllm_lengths(record: AcceptanceRecord, costs: CostSurface, *, context: int, 
     )
     if largest > MAX_BATCH:
         raise InvalidParameter(f"A table covers up to {MAX_BATCH:,} sequences; got {largest:,}. Pass a smaller max_batch.")
-    plan = plan_lengths(record, costs, batches=range(1, largest + 1), contexts=[context])
+    plan = plan_lengths(
+        record,
+        costs,
+        batches=range(1, largest + 1),
+        contexts=[context],
+        extend=extend,
+        extrapolate_costs=extrapolate_costs,
+    )
     table: list[list[int]] = []
     for choice in plan.choices:
         if table and table[-1][2] == choice.length:

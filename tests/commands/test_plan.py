@@ -131,6 +131,10 @@ def test_batch_sizes_and_settings(capsys: pytest.CaptureFixture[str], counters: 
     assert "32 0 0 1; best 0.88" in text and "costs.json: roofline" in text
     table = json.loads(answer_json(capsys, counters, "--costs", costs, "--settings", "vllm"))
     assert table["num_speculative_tokens_per_batch_size"][-1] == [25, 32, 0]
+    options = ("--extend", 6, "--extrapolate-costs", "--batch", 40)
+    table = json.loads(answer_json(capsys, counters, "--costs", costs, "--settings", "vllm", *options))
+    assert table["num_speculative_tokens"] == 6
+    assert table["num_speculative_tokens_per_batch_size"][-1][1:] == [40, 0]
     rates = json.loads(answer_json(capsys, counters, "--settings", "vllm-simulation"))["synthetic_acceptance_rates"]
     assert rates == [0.8, 0.55, 0.4]
     for engine in ("sglang", "tensorrt-llm"):

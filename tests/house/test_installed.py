@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from otm import __main__ as otm_command
+
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.xdist_group("installed")  # one wheel, on one worker
 
@@ -60,6 +62,7 @@ def test_every_command_is_declared() -> None:
 
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]["otm.commands"]
     assert set(declared) == {str(command.callback.__name__) for command in app.registered_commands if command.callback}
+    assert set(declared) == set(otm_command._ON_MODELS)
 
 
 def test_commands_run_outside_the_checkout(installed: Installed) -> None:

@@ -128,6 +128,11 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "num_tokens": ("4",),
     "max_tokens": ("8",),
     "new_tokens": ("3",),
+    "max_nodes": ("3",),
+    "max_depth": ("2",),
+    "sequences": ("2",),
+    "repeats": ("1",),
+    "threads": ("1",),
     "mode": ("exact",),
     "law": ("iid",),
     "uniforms": ("1,1",),
@@ -141,9 +146,13 @@ GIVEN: dict[str, tuple[str, ...]] = {
 WRONG: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("decoder",), DECODERS),
     **dict.fromkeys(("callable",), CALLABLES),
-    **dict.fromkeys(("temperature", "draft_temperature", "top_p", "detect", "false_alarm", "missed", "tolerance"), REALS),
+    **dict.fromkeys(
+        ("temperature", "draft_temperature", "top_p", "draft_top_p", "detect", "false_alarm", "missed", "tolerance"), REALS
+    ),
     **dict.fromkeys(("k", "lengths", "batches", "nodes", "seeds"), LISTS),
     "seconds": ("-1", "nan", "x", "", "1e-320", "0"),
+    # What is right and large takes minutes, and says nothing of how arguments are taken.
+    **dict.fromkeys(("max_nodes", "max_depth", "repeats"), ("-1", "0", "x", "", "1.5", "nan", "9" * 20, "1e3", "None")),
     "shards": ("1:0", "x", "", ":", "0:", "-1:2", "5:9", "0:" + "9" * 30, "0:1:2", "nan:1"),
     "scheduler": (
         "nonsense",
@@ -165,6 +174,21 @@ WRONG: dict[str, tuple[str, ...]] = {
 }
 
 ALWAYS = {
+    "otm advise": (
+        "prompts",
+        "out",
+        "draft",
+        "target",
+        "device",
+        "seconds",
+        "num_tokens",
+        "max_nodes",
+        "max_depth",
+        "sequences",
+        "limit",
+        "repeats",
+        "threads",
+    ),
     "otm measure": ("out", "draft", "target", "prompts", "device"),
     "otm decode": ("prompts", "out", "decoder", "draft", "target", "device", "num_tokens"),
     "otm compare": ("prompt", "draft", "target", "device", "samples", "plot"),
@@ -180,6 +204,7 @@ ALWAYS = {
 """What is given in nearly every call: what a command needs, and what keeps one that gets far from taking minutes."""
 
 LENGTHY = {
+    "otm advise": ("seconds", "num_tokens", "max_nodes", "max_depth", "limit", "repeats"),
     "python -m figures": ("names",),
     "otm capture": ("pair",),
     "otm experiment": ("name",),

@@ -91,6 +91,10 @@ def test_vllm_s_table_is_the_plan_of_every_batch_size() -> None:
     assert settings["num_speculative_tokens"] == max(row[2] for row in table) == 3
     assert table[-1][2] == 0
     assert vllm_lengths(record, costs, context=50, max_batch=4)["num_speculative_tokens_per_batch_size"] == [[1, 4, 3]]
+    further = vllm_lengths(record, costs, context=50, max_batch=40, extend=6, extrapolate_costs=True)
+    plan = plan_lengths(record, costs, batches=range(1, 41), contexts=[50], extend=6, extrapolate_costs=True)
+    lengths = [row[2] for row in further["num_speculative_tokens_per_batch_size"] for _ in range(row[0], row[1] + 1)]
+    assert lengths == [choice.length for choice in plan.choices] and max(lengths) == 6
     for wrong in (33, MAX_BATCH + 1):
         with pytest.raises(otm.errors.InvalidParameter):
             vllm_lengths(record, costs, context=50, max_batch=wrong)

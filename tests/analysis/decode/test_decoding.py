@@ -17,7 +17,8 @@ import otm
 from analysis import __main__ as command
 from analysis.decode.decode_run import run_tasks
 from analysis.decode.decoder_text import decoder_from_text
-from analysis.decode.efficiency import efficiency
+from analysis.decode.efficiency import efficiency, measured_speedup
+from analysis.decode.plain import PLAIN
 from analysis.decode.results import ResultsFile, Task, TextRecord, prompt_name, read_results
 from analysis.errors import AnalysisError
 from analysis.papers.experiments import batch_acceptance, vertex_acceptance
@@ -139,6 +140,25 @@ def test_efficiency_weights_calls_and_clusters_by_prompt() -> None:
         efficiency([], decoder="c")
 
 
+def timed(decoder: str, prompt: int, seconds: float, lengths: tuple[int, ...]) -> TextRecord:
+    none = (0,) * len(lengths)
+    return TextRecord(Task(decoder, f"{prompt:016x}", 0), none, lengths, none, none, 0, False, seconds)
+
+
+def test_speed_is_measured_against_plain_decoding_of_the_same_prompts() -> None:
+    """Plain decoding takes 1 s a token, the decoder ¾ s on average: 8 tokens in 6 s; a prompt without both counts nothing."""
+    records = [timed(PLAIN, n, 4.0, (1, 1, 1, 1)) for n in (1, 2, 3)]
+    records += [timed("a", 1, 2.0, (2, 2)), timed("a", 2, 4.0, (1, 3)), timed("a", 9, 100.0, (1,))]
+    value, low, high = measured_speedup(records, decoder="a")
+    assert value == pytest.approx(4 / 3) and low is not None and high is not None
+    # Leaving one out gives log 1 and log 2: the jackknife's error is log(2)/2, t with one degree of freedom 12.7062.
+    assert high / value == pytest.approx(np.exp(12.7062047 * np.log(2) / 2)) and value / low == pytest.approx(high / value)
+    assert measured_speedup(records, decoder=PLAIN)[0] == pytest.approx(1.0)
+    assert measured_speedup(records[2:4], decoder="a") == (None, None, None)
+    alone, *ends = measured_speedup(records[:1] + records[3:4], decoder="a")
+    assert alone == pytest.approx(2.0) and ends == [None, None]
+
+
 def test_measured_acceptance_of_vertices() -> None:
     shape = TreeShape([0, 0, 1])  # two first tokens, one more after the first
     runs = [record("a", 0, (3, 1, 2, 2), vertices=(3, 0, 2, 1))]
@@ -244,7 +264,11 @@ def test_decode_killed_and_resumed_equals_an_uninterrupted_run(
     printed = capsys.readouterr().out
     assert printed.count("tokens/call") >= 2
     resumed, whole = (read_results(tmp_path / f"{name}.jsonl")[1] for name in ("killed", "whole"))
-    assert 2 <= before <= len(whole) == 6
+    assert 2 <= before <= len(whole) == 9  # two decoders and plain decoding
+    alone = [record for record in whole if record.task.decoder == PLAIN]
+    assert len(alone) == 3 and {(record.drafted, *record.accepted) for record in alone} <= {(0,) * n for n in range(18)}
+    assert all(record.num_calls == len(record.tokens) for record in alone)
+    assert "x plain" in printed
     assert {r.task: r.tokens for r in resumed} == {r.task: r.tokens for r in whole}
     header = json.loads((tmp_path / "whole.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert header["settings"]["weights"]["draft"] != header["settings"]["weights"]["target"]

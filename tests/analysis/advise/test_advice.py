@@ -1,0 +1,250 @@
+"""The advice: its arithmetic on hand values, and the command from end to end on the shipped pair."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis import __main__ as command
+from analysis.advise import advice as advice_module
+from analysis.advise import comparison
+from analysis.advise.advice import Advice, Asked, Row
+from analysis.advise.comparison import Tokens, speedup, verdict_of
+from analysis.advise.costs import StepModel
+from analysis.advise.engines import chain_settings, engine_chain
+from analysis.advise.families import FAMILIES, Limits, Plan, widths
+from analysis.advise.screen import WIDTH, screen, trial_table
+from analysis.advise.trial import Trial
+from analysis.advise.walk import Walk
+from analysis.decode.decoder_text import decoder_from_text, levels_of
+from analysis.errors import AnalysisError
+from analysis.layout import SHIPPED_PAIR
+from otm.sequence import DraftSelection, Gsd, SpeculativeSampling
+from otm.trees import CostSurface, Speedup, TreeShape, read_costs
+
+MODEL = StepModel((1e-3, 0.0), ((0, 8, 64), (4e-3, 5e-3, 12e-3)), {})
+PASSES = CostSurface.of_points({(1, 10): 1e-3, (1, 74): 1e-3}, {(1, 10, 1): 4e-3, (1, 74, 1): 4.4e-3}, source="by hand")
+
+
+def status(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:
+    monkeypatch.setattr("sys.argv", arguments)
+    try:
+        return command.main()
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+
+
+def row(decoder: object, value: float, *, over_chain: float = 1.0, spread: float = 0.05) -> Row:
+    plan = Plan("static tree" if isinstance(decoder, Gsd) else "chain", "text", decoder, ())  # type: ignore[arg-type]
+    limits = [Speedup(v, v * (1 - spread), v * (1 + spread)) for v in (value, over_chain)]
+    return Row(plan, 2.4, (2e-3, 5e-3, 1e-3), *limits)
+
+
+def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
+    numbers = {"looks": 1, "texts": 20, "prompts": 10, "rounds": 12, "decided": verdict != "undecided", "num_plans": 109}
+    return Advice(
+        asked=Asked(),
+        verdict=verdict,  # type: ignore[arg-type]
+        rows=rows,
+        chain=chain,
+        chains=(1.6, 2.0, 2.2),
+        plain_seconds=4e-3,
+        model=MODEL,
+        **numbers,  # type: ignore[arg-type]
+    )
+
+
+CHAIN, SLOW = row(SpeculativeSampling(2), 1.2), row(SpeculativeSampling(1), 0.8)
+TREE = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.25)
+SURROUNDINGS = {"on": "cpu", "threads": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "first", "second"),
+    [
+        (
+            advice("speculate", TREE, CHAIN, chain=CHAIN),
+            "SPECULATE: tree of 3 nodes, depth 2",
+            "1.50 x plain decoding (1.42 to 1.58), 2.40 tokens",
+        ),
+        (advice("do not speculate", SLOW, chain=SLOW), "DO NOT SPECULATE with", "fastest: chain of 1, 0.80 x plain decoding"),
+        (advice("undecided", SLOW, chain=SLOW), "DO NOT SPECULATE, PROBABLY", "chain of 1: 0.80 x"),
+        (advice("undecided", CHAIN, chain=CHAIN), "SPECULATE, MAYBE", "chain of 2: 1.20 x"),
+    ],
+)
+def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, second: str) -> None:
+    text = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES)
+    lines = text.splitlines()
+    assert lines[0].startswith(first) and second in lines[1]
+    copied = [line for line in lines if line.startswith(tuple(f"  {engine}: " for engine in chain_settings("", 1)))]
+    assert all(len(line) <= WIDTH for line in lines if line not in copied)
+    assert len(lines) <= 36
+    assert not any("not surely faster" in line for line in lines)
+    if given.best is not given.chain:
+        assert "1.25 x the best chain, of 2 (1.19 to 1.31)" in lines[2]
+
+
+def test_a_plan_that_is_not_surely_faster_than_the_chain_says_so() -> None:
+    near = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.02)
+    text = screen(advice("speculate", near, CHAIN, chain=CHAIN), draft="small", surroundings=SURROUNDINGS, passes=PASSES)
+    assert "1.02 x the best chain, of 2 (0.97 to 1.07)\n  not surely faster than that chain" in text
+
+
+def test_engines_are_told_what_passes_alone_say() -> None:
+    """1.6·4/(1 + 4.125), 2·4/(2 + 4.25), 2.2·4/(3 + 4.375): 1.249, 1.28, 1.193."""
+    chain = engine_chain((1.6, 2.0, 2.2), MODEL, timed=SLOW.over_plain)
+    assert chain.length == 2 and chain.speedup.value == pytest.approx(1.28) and chain.may_pay
+    assert chain.speedup.low == pytest.approx(1.28 * 0.95)
+    text = screen(advice("do not speculate", SLOW, chain=SLOW), draft="small", surroundings=SURROUNDINGS, passes=PASSES)
+    for engine, setting in chain_settings("small", 2).items():
+        assert f"  {engine}: {setting}" in text
+    dear = StepModel((4e-3, 0.0), MODEL.target, {})
+    assert not engine_chain((1.6, 2.0, 2.2), dear, timed=SLOW.over_plain).may_pay
+
+
+def test_what_limits_is_what_would_help_most() -> None:
+    """2.4 tokens, 4 ms plain, steps of 2 + 5 + 1 ms: free drafts: 9.6/6; cheap checking, no Python: 9.6/7; all accepted: 12/8."""
+    text = " ".join(
+        screen(advice("speculate", CHAIN, chain=CHAIN), draft="s", surroundings=SURROUNDINGS, passes=PASSES).split()
+    )
+    assert "limits what drafting costs: with free draft calls, the fastest plan would give 1.60 x" in text
+
+
+def test_tokens_cluster_by_prompt() -> None:
+    """Tokens 4 + 2 over 2 + 2 steps; the prompts' influences on log 1.5 are (4 − 3)/6 and (2 − 3)/6."""
+    walks = tuple(Walk(steps, tokens, 1.0) for steps, tokens in ((1.0, 2.5), (1.0, 1.5), (2.0, 2.0)))
+    tokens = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks)], [7, 7, 3])
+    assert tokens.mean.tolist() == [1.5]
+    np.testing.assert_allclose(sorted(tokens.influence[:, 0]), [-1 / 6, 1 / 6])
+    np.testing.assert_allclose(tokens.errors(tokens.influence), [1 / 3])
+    alone = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks)], [0, 0, 0])
+    assert np.isnan(alone.critical(error=0.05, seed=0))
+    nothing_sure = speedup(1.5, alone.influence[:, 0], alone, clock_error=0.0, critical=float("nan"))
+    assert verdict_of(nothing_sure, []) == "undecided"
+
+
+def test_intervals_of_the_best_of_many_cover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 40 plans with one true mean the one that looks best is covered as often as said; one plan's own interval is not enough."""
+    monkeypatch.setattr(comparison, "_SIMULATED", 2_000)
+    rng, covered, naive, trials, error = np.random.default_rng(2), 0, 0, 200, 0.1
+    for seed in range(trials):
+        influence = rng.standard_normal((12, 40)) * 0.02
+        tokens = Tokens(np.exp(influence.sum(axis=0)), np.ones(40), influence - influence.mean(axis=0))
+        best = int(np.argmax(tokens.mean))
+        for width in (tokens.critical(error=error, seed=seed), 1.796):
+            found = speedup(float(tokens.mean[best]), tokens.influence[:, best], tokens, clock_error=0.0, critical=width)
+            hit = found.low <= 1.0 <= found.high
+            covered, naive = (covered + hit, naive) if width != 1.796 else (covered, naive + hit)
+    # Binomial(200, 0.9) is below 160 with probability 1e-5.
+    assert covered >= 160 > naive
+
+
+def test_clock_errors_widen_intervals() -> None:
+    influence = np.array([[0.03], [-0.03]])
+    tokens = Tokens(np.array([2.0]), np.array([1.0]), influence)
+    narrow = speedup(1.2, influence[:, 0], tokens, clock_error=0.0, critical=2.0)
+    assert narrow.high == pytest.approx(1.2 * np.exp(2 * 0.06)) and narrow.low == pytest.approx(1.2 * np.exp(-2 * 0.06))
+    wide = speedup(1.2, influence[:, 0], tokens, clock_error=0.08, critical=2.0)
+    assert wide.high == pytest.approx(1.2 * np.exp(2 * 0.1))
+
+
+def test_steps_are_modelled_from_their_pieces() -> None:
+    model = StepModel((1e-3, 1e-4), ((0, 4), (4e-3, 6e-3)), {"chain": (1e-3, 1e-4, 1e-5)})
+    plan = Plan("chain", "", SpeculativeSampling(2), ())
+    assert model.seconds(plan) == pytest.approx(2 * 1.1e-3 + 5e-3 + 1e-3 + 2e-4 + 2e-5)
+    assert model.checking(8) == pytest.approx(8e-3)
+    assert widths(TreeShape.from_parents([0, 0, 1, 2, 3])) == [1, 2, 1]
+
+
+@pytest.mark.parametrize("limits", [Limits(1, 1), Limits(3, 2, 2), Limits(64, 8), Limits(6, 40, 16)])
+def test_plans_keep_to_the_limits(limits: Limits) -> None:
+    """Never more nodes, depth or sequences than are allowed, and every plan is written as the commands take it."""
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.ones(20), size=(2, 4))
+    from analysis.advise.texts import Text
+
+    text = Text(0, (0,), q.argmax(axis=1), p, q)
+    for family in FAMILIES:
+        law = family.law(text, limits=limits, eos=None, rng=rng)
+        plans = list(family.plans([law], limits=limits, starts=3))
+        assert len({plan.text for plan in plans}) == len(plans)
+        for plan in plans:
+            shape = plan.decoder.shape
+            assert shape.num_nodes <= limits.nodes and shape.depth <= limits.depth
+            assert decoder_from_text(plan.text) == plan.decoder
+            if isinstance(plan.decoder, DraftSelection):
+                assert plan.decoder.num_drafts <= limits.sequences and levels_of(plan.text) is not None
+            (walk,) = plan.walks
+            assert walk.steps <= walk.tokens <= walk.steps * (1 + shape.depth) + 1e-9
+        for decoder in family.probes(limits):
+            assert decoder.shape.num_nodes <= limits.nodes and decoder.shape.depth <= limits.depth
+
+
+def test_a_run_stands_beside_its_prediction() -> None:
+    trials = [
+        Trial("plain decoding", 4, 100, 100, 1.0, 1.0, 1.05, 1.0, 1.0, 1.0),
+        Trial("a", 4, 110, 50, 2.1, 0.9, 0.8, 1.5, 1.22, 1.44),
+    ]
+    text = trial_table(trials, {"a": "chain of 2"})
+    assert "chain of 2" in text and "2.20" in text
+    assert "off by at most 11 %, their ratios by 18 %" in text and text.endswith("by 23 %")
+    assert all(len(line) <= WIDTH for line in text.splitlines())
+    assert "nothing was run" in trial_table([], {})
+
+
+def test_the_command_on_the_shipped_pair(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The smallest measurement gives a verdict, runs what it advises, and writes what `otm plan` can go on with."""
+    monkeypatch.setattr(advice_module, "LEAST_ROUNDS", 2)
+    prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
+    prompts.write_text("\n".join((SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]), encoding="utf-8")
+    sizes = "--num-tokens 6 --max-nodes 4 --max-depth 2 --sequences 2 --seconds 0 --repeats 1 --threads 1"
+    own = "--temperature 0.8 --top-p 0.95 --draft-temperature 0.6 --draft-top-k 50 --device cpu --run"
+    arguments = ["analysis", "advise", "--prompts", str(prompts), "--out", str(out), *f"{sizes} {own}".split()]
+    assert status(monkeypatch, arguments) == 0
+    printed = capsys.readouterr().out
+    assert "SPECULATE" in printed.splitlines()[0] and "\nrun     2 texts" in printed
+    record = json.loads(out.read_text(encoding="utf-8"))
+    assert record["verdict"] in ("speculate", "do not speculate", "undecided")
+    assert record["manifest"]["processing"]["draft"] == {"temperature": 0.6, "top_p": 0.95, "top_k": 50}
+    assert record["run"][0]["name"] == "plain decoding"
+    assert {one["family"] for one in record["rows"]} == {family.name for family in FAMILIES}
+    decoders = [decoder_from_text(one["decoder"]) for one in record["rows"]]
+    assert max(decoder.shape.num_nodes for decoder in decoders) <= 4
+    costs = tmp_path / "costs.json"
+    costs.write_text(record["costs"]["passes"], encoding="utf-8")
+    assert read_costs(costs).tokens[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--chat-template"], "must have a chat template"),
+        (["--top-p", "7"], "top_p"),
+        (["--dtype", "int8"], "dtype"),
+        (["--prompts", "nowhere.txt"], "nowhere.txt"),
+    ],
+)
+def test_what_cannot_be_measured_ends_with_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    given = ["analysis", "advise", "--prompts", str(SHIPPED_PAIR / "prompts.txt"), "--device", "cpu", *arguments]
+    assert status(monkeypatch, given) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_chats_are_written_in_the_template(tmp_path: Path) -> None:
+    from analysis.models.pair import load_pair
+
+    pair = load_pair(device="cpu")
+    pair.tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}>>{% endif %}"
+    )
+    assert pair.tokenizer.decode(pair.encode_chat("Return the")) == "<user>Return the>>"
+    pair.tokenizer.chat_template = "{{ raise_exception('no users here') }}"
+    with pytest.raises(AnalysisError, match="no users here"):
+        pair.encode_chat("Return the")

@@ -1,0 +1,136 @@
+"""What becomes of drafts given the output: against the enumerated kernels of the verifiers, and walks against exact steps."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import otm
+from analysis.advise.laws import kseq_survivors, optimal_survivors, rejection_ranks
+from analysis.advise.walk import along_all_lengths, along_sequences, along_tree
+from otm.drafts import IID, WithoutReplacement
+from otm.drafts.base import enumerate_drafts
+from otm.sequence import DraftSelection, Gsd, MarkovModel, expected_step, markov_pair
+from otm.trees import TreeShape, acceptance_vector
+
+LAWS = ((kseq_survivors, otm.KSeq()), (optimal_survivors, otm.Optimal()))
+MOST = 4
+
+
+def pairs() -> list[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(7)
+    found = [(rng.dirichlet(np.full(4, shape)), rng.dirichlet(np.full(4, shape))) for shape in (0.3, 1.0, 1.0, 3.0)]
+    same = rng.dirichlet(np.ones(4))
+    one = np.array([0.0, 1.0, 0.0, 0.0])
+    missing = np.array([0.0, 0.5, 0.3, 0.2])
+    return [*found, (same, same), (one, one), (missing, found[0][1]), (found[0][0], missing), (one, missing)]
+
+
+@pytest.mark.parametrize("law, verifier", LAWS, ids=str)
+@pytest.mark.parametrize("number", range(len(pairs())))
+def test_survivors_have_the_law_of_the_enumerated_kernel(law: object, verifier: otm.Verifier, number: int) -> None:
+    p, q = pairs()[number]
+    tokens = np.flatnonzero(q > 0)
+    found = law(np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=MOST, eos=1)  # type: ignore[operator]
+    for m in range(1, MOST + 1):
+        problem = otm.Problem(draft=p, target=q, law=IID(m))
+        drafts = enumerate_drafts(IID(m), p)
+        accepted, residual = otm.prepare(verifier, problem).split(drafts.tokens)  # type: ignore[attr-defined]
+        joint = drafts.mass[:, None] * (accepted + residual)
+        truth = np.zeros((4, m + 1))
+        for y in range(4):
+            np.add.at(truth[y], (drafts.tokens == y).sum(axis=1), joint[:, y])
+        # Sums of 4^m products of at most m + 2 factors.
+        np.testing.assert_allclose(found.given[:, m, : m + 1] * q[tokens, None], truth[tokens], atol=1e-13)
+        np.testing.assert_allclose(found.alive[:, m], truth[[0, 2, 3], 1:].sum(), atol=1e-13)
+
+
+def test_ranks_have_the_acceptance_vector_as_their_mean() -> None:
+    p, q = pairs()[1]
+    exact = acceptance_vector(otm.RecursiveRejection(), otm.Problem(draft=p, target=q, law=WithoutReplacement(3)))
+    samples = 4_000
+    found = rejection_ranks(
+        np.tile(p, (4, 1)), np.tile(q, (4, 1)), np.arange(4), most=3, eos=None, rng=np.random.default_rng(0), samples=samples
+    )
+    # The first two ranks draw one child at most, and values lie in [0, 1]: Hoeffding at 1e-9 for the mean of all 4 rows.
+    reach = np.sqrt(np.log(2 / 1e-9) / (2 * samples))
+    np.testing.assert_allclose(found.accepted, np.tile(exact, (4, 1)), atol=reach)
+    np.testing.assert_allclose((found.given * q[:, None]).sum(axis=0), exact, atol=reach)
+    np.testing.assert_allclose(found.accepted[:, 0], exact[0], atol=1e-14)
+
+
+def walked(draft: MarkovModel, target: MarkovModel, law: object, walk: object, length: int) -> float:
+    """Average the first step of a walk over every text of the target."""
+    whole = 0.0
+    for text in itertools.product(range(3), repeat=length):
+        contexts = [(0, *text[:i]) for i in range(length)]
+        p, q = (np.array([model.next(context) for context in contexts]) for model in (draft, target))
+        mass = float(np.prod(q[np.arange(length), list(text)]))
+        if mass > 0:
+            whole += mass * walk(law(p, q, np.array(text))).tokens  # type: ignore[operator]
+    return whole
+
+
+@pytest.mark.parametrize("law, verifier", LAWS, ids=str)
+def test_a_step_yields_what_the_exact_step_does(law: object, verifier: otm.Verifier) -> None:
+    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
+    exact = expected_step(DraftSelection(3, 3, verifier), draft=draft, target=target, context=[0]).block_efficiency
+    found = walked(
+        draft,
+        target,
+        lambda p, q, y: law(p, q, y, most=3, eos=None),  # type: ignore[operator]
+        lambda laws: along_sequences(laws, num_drafts=3, length=3, starts=1),
+        3,
+    )
+    assert found == pytest.approx(exact, abs=1e-12)
+
+
+def test_a_tree_yields_what_the_exact_step_does() -> None:
+    """Texts of all kinds, averaged; the second child's law rests on samples."""
+    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
+    shape = TreeShape.from_parents([0, 1, 0, 3, 1])
+    exact = expected_step(Gsd(shape), draft=draft, target=target, context=[0]).block_efficiency
+    rng = np.random.default_rng(3)
+    found = walked(
+        draft,
+        target,
+        lambda p, q, y: rejection_ranks(p, q, y, most=2, eos=None, rng=rng, samples=3_000),
+        lambda laws: along_tree(laws, shape=shape, starts=1),
+        2,
+    )
+    assert found == pytest.approx(exact, abs=0.03)  # 9 texts of 3,000 samples in [0, 1] at two positions each
+
+
+def test_steps_start_where_the_decoder_stands() -> None:
+    """Certain acceptance makes steps of L + 1 tokens, certain rejection of one; walks add up over all lengths."""
+    rows = np.full((12, 2), 0.5)
+    tokens = np.zeros(12, dtype=np.int64)
+    sure = kseq_survivors(rows, rows, tokens, most=1, eos=None)
+    walks = along_all_lengths(sure, num_drafts=1, most=3, starts=8)
+    assert [(walk.steps, walk.tokens) for walk in walks] == [(4.0, 8.0), (3.0, 9.0), (2.0, 8.0)]
+    never = kseq_survivors(np.tile([0.0, 1.0], (12, 1)), np.tile([1.0, 0.0], (12, 1)), tokens, most=1, eos=None)
+    assert [(walk.steps, walk.tokens) for walk in along_all_lengths(never, num_drafts=1, most=2, starts=8)] == [(8.0, 8.0)] * 2
+
+
+def test_nothing_follows_the_end_of_a_text() -> None:
+    """Drafts that end the text win no token beyond it."""
+    rows = np.tile([0.5, 0.5], (2, 1))
+    law = kseq_survivors(rows, rows, np.array([0, 1]), most=1, eos=1)
+    walk = along_sequences(law, num_drafts=1, length=2, starts=2)
+    # The first draft counts if it is token 0, the second if the first was and it is 0 too: 1 + 1/2 + 1/2, then the text is over.
+    assert (walk.steps, walk.tokens) == (1.0, 2.0)
+
+
+def test_a_tree_without_branches_walks_as_its_chain() -> None:
+    """The first child's law needs no sample, so both walks are exact, from every start."""
+    rng = np.random.default_rng(11)
+    p, q = rng.dirichlet(np.ones(5), size=(2, 12))
+    tokens = rng.integers(5, size=12)
+    single = kseq_survivors(p, q, tokens, most=1, eos=2)
+    ranked = rejection_ranks(p, q, tokens, most=1, eos=2, rng=rng)
+    tree = along_tree(ranked, shape=TreeShape.chain(3), starts=9)
+    chain = along_sequences(single, num_drafts=1, length=3, starts=9)
+    assert (tree.steps, tree.tokens, tree.levels) == pytest.approx((chain.steps, chain.tokens, chain.levels), abs=1e-12)
+    assert 1.0 < chain.steps < 9.0
