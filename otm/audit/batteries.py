@@ -17,11 +17,19 @@ import numpy as np
 
 from otm.audit import instances
 from otm.audit.block_samples import sampled_blocks
-from otm.audit.candidate import BatchCandidate, BlockKernel, CandidateFailure, LogitCandidate, as_candidate
+from otm.audit.candidate import (
+    BatchCandidate,
+    BlockKernel,
+    CandidateFailure,
+    LogitCandidate,
+    WholeCandidate,
+    as_candidate,
+)
 from otm.audit.coverage import Coverage, merged
 from otm.audit.draws.interception import preserved
 from otm.audit.exact_audit import ExactAudit, exact
 from otm.audit.integration import IntegratedAudit
+from otm.audit.joint_audit import JointAudit
 from otm.audit.kinds import Fitting, Kind, fitting
 from otm.audit.limits import OutOfTime, limited
 from otm.audit.markdown import table
@@ -30,6 +38,7 @@ from otm.audit.sampled_audit import SampledAudit, sampled
 from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.audit.shrinking import shrink, shrink_sequence
 from otm.audit.verdicts import PASSED, Audit, Verdict
+from otm.audit.whole_batteries import whole_jobs
 from otm.drafts import IID, LAWS, Law
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, OtmError, TooLarge, Unsupported
@@ -102,7 +111,7 @@ class BatteryAudit(Audit):
     @property
     def false_alarm(self) -> float:
         """Probability at most that a lossless candidate is called "not lossless"."""
-        drawn = [audit.false_alarm for audit in self.audits.values() if isinstance(audit, SampledAudit)]
+        drawn = [samples.false_alarm for samples in map(_samples_of, self.audits.values()) if samples is not None]
         probed = [FALSE_ALARM for audit in self.audits.values() if isinstance(audit, IntegratedAudit) and audit.unproved]
         return sum(drawn) + sum(probed)
 
@@ -133,11 +142,8 @@ class BatteryAudit(Audit):
         for verdict, said in (("undecided", "Undecided"), ("no verdict", "No verdict")):
             labels = [label for label, audit in self.audits.items() if audit.verdict == verdict]
             parts += [f"{said}: {'; '.join(labels)}."] if labels else []
-        unfound = {
-            label: audit
-            for label, audit in self.audits.items()
-            if isinstance(audit, SampledAudit) and audit.verdict == "no difference found"
-        }
+        by_samples = ((label, _samples_of(audit)) for label, audit in self.audits.items())
+        unfound = {label: seen for label, seen in by_samples if seen is not None and seen.verdict == "no difference found"}
         if unfound:
             head = ("samples", "TV (95 %)", "found if TV ≥", "acceptance (95 %)")
             rows = [
@@ -154,6 +160,13 @@ class BatteryAudit(Audit):
         if self.counterexample is None:
             return f"### {self.worst}\n\n{self.audits[self.worst].figures()}"
         return f"### Minimal counterexample\n\n{self.counterexample.figures()}"
+
+
+def _samples_of(audit: Audit) -> SampledAudit | None:
+    """Return the samples that an audit rests on, None if it integrates."""
+    if isinstance(audit, JointAudit):
+        return audit.samples
+    return audit if isinstance(audit, SampledAudit) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,8 +193,9 @@ def battery(
     """Audit a callable of any kind: by integration where it can be, by samples beside that or alone.
 
     Args:
-        candidate: a function of one token or of a block (`otm.audit.candidate`; which one is found out), a `Candidate`,
-            `BatchCandidate`, `BlockKernel` or `LogitCandidate`, or one of the library's verifiers.
+        candidate: a function of one token or of a block, a step, a kernel of trees or a generation (`otm.audit.candidate`; which
+            one is found out), a `Candidate`, `BatchCandidate`, `BlockKernel`, `LogitCandidate` or `WholeCandidate`, or one of
+            the library's verifiers.
         laws: how several drafts of one position are drawn; i.i.d. drafts, 1, 2, 3 and 8 of them, unless given.
         num_drafts: of a block verifier, the lengths γ; 1, 2 and 3 unless given.
         seed: of all samples.
@@ -215,6 +229,23 @@ def battery(
     errors = {"false_alarm": check_real(false_alarm, name="false_alarm", low=1e-100, high=0.5), "missed": missed}
     until = time.monotonic() + check_real(seconds, name="seconds", low=0.0)
     default = asked is None and lengths is None
+    if isinstance(fit.candidate, WholeCandidate):
+        if not default:
+            raise InvalidParameter(
+                f"laws and num_drafts are of verifiers that are handed their drafts; {fit.candidate.name!r} drafts by itself, or "
+                "reads trees. Drop them."
+            )
+        with preserved(seed=seed % 2**32):
+            plan = whole_jobs(
+                fit.candidate,
+                rng=rng,
+                tolerance=tolerance,
+                detect=instances.DETECT_ROWS,
+                seconds=seconds,
+                **errors,
+            )
+            jobs = [_Job(job.label, job.group, job.run) for job in plan]
+            return _carry_out(fit, jobs, until=until, default=True)
     with preserved(seed=seed % 2**32):  # what the callable draws by itself follows the seed as well
         try:
             jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=False, **errors)
@@ -342,6 +373,11 @@ def sampled_battery(
     fit = fitting(candidate)
     if isinstance(fit.candidate, LogitCandidate):
         raise InvalidParameter("Code that takes logits is audited by otm.audit.battery; got a LogitCandidate. Pass it there.")
+    if isinstance(fit.candidate, WholeCandidate):
+        raise InvalidParameter(
+            f"Code that drafts by itself or reads trees is audited by otm.audit.battery; {fit.candidate.name!r} is a "
+            f"{fit.candidate.kind}. Pass it there."
+        )
     check_rng(rng)
     errors = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
     if fit.block:
@@ -453,7 +489,9 @@ def _jobs(
     """Return what a battery tests, the quick look at every law first; `alone` for code that can only be sampled."""
     candidate = fit.candidate
     if isinstance(candidate, LogitCandidate):
-        return _at_temperatures(laws or [IID(1), IID(2)], tolerance)
+        if fit.block:
+            return _blocks_at_temperatures(candidate.temperatures, lengths or instances.BLOCKS[:2], tolerance)
+        return _at_temperatures(candidate.temperatures, laws or [IID(1), IID(2)], tolerance)
     batched = isinstance(candidate, BatchCandidate | BlockKernel)
     detect = instances.DETECT_ALONE if batched else instances.DETECT_ROWS if alone else instances.DETECT
     errors = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
@@ -550,7 +588,7 @@ def _sampled_blocks(
     return _in_turn([[job(*entry) for entry in entries] for entries in by_length])
 
 
-def _at_temperatures(laws: Iterable[Law], tolerance: float | None) -> list[_Job]:
+def _at_temperatures(temperatures: Sequence[float], laws: Sequence[Law], tolerance: float | None) -> list[_Job]:
     """Return the exact audits of code that takes raw logits, at each temperature."""
 
     def job(name: str, law: Law, temperature: float) -> _Job:
@@ -562,7 +600,28 @@ def _at_temperatures(laws: Iterable[Law], tolerance: float | None) -> list[_Job]
 
         return _Job(f"{name}, {law!r}, temperature {temperature:g}", _drafts(law), run)
 
-    return [job(name, law, heat) for name in instances.LOGITS for heat in instances.TEMPERATURES for law in laws]
+    return [job(name, law, heat) for name in instances.LOGITS for heat in temperatures for law in laws]
+
+
+def _blocks_at_temperatures(temperatures: Sequence[float], lengths: Sequence[int], tolerance: float | None) -> list[_Job]:
+    """Return the exact audits of code that takes raw logits of blocks, at each temperature."""
+
+    def job(name: str, gamma: int, temperature: float, models: tuple[TableModel, TableModel]) -> _Job:
+        def run(candidate: Kind) -> Audit:
+            assert isinstance(candidate, LogitCandidate)
+            with np.errstate(divide="ignore"):
+                draft, target = ({c: _SHIFT + np.log(row) for c, row in model.table.items()} for model in models)  # type: ignore[call-overload]
+            handed, p, q = candidate.on_models(draft=draft, target=target, temperature=temperature)
+            return sequence(handed, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
+
+        return _Job(f"{name}, γ = {gamma}, temperature {temperature:g}", f"γ = {gamma}", run)
+
+    return [
+        job(name, gamma, heat, models)
+        for heat in temperatures
+        for gamma in lengths
+        for name, models in instances.few_models(gamma).items()
+    ]
 
 
 def _in_turn(groups: Iterable[Sequence[_Job]]) -> list[_Job]:
