@@ -53,6 +53,9 @@ MOST_ROWS = 12
 _SHARE = 0.25
 """Of a battery's time for one audit; a law or length whose audit takes longer is not followed further."""
 
+_ROWS, _SAMPLES = 128, 500_000
+"""Rows that tell how fast a kernel of batches is, and about as many as are planned of it."""
+
 _SHIFT = 2.0
 """Added to logarithms of probabilities, so that raw logits are not normalised."""
 
@@ -248,7 +251,8 @@ def battery(
             return _carry_out(fit, jobs, until=until, default=True)
     with preserved(seed=seed % 2**32):  # what the callable draws by itself follows the seed as well
         try:
-            jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=False, **errors)
+            slow = _is_slow(fit.candidate, seconds)
+            jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=slow, **errors)
             found = _carry_out(fit, jobs, until=until, default=default)
         except OwnRandomness as error:
             jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=True, **errors)
@@ -486,21 +490,20 @@ def _jobs(
     false_alarm: float,
     missed: float,
 ) -> list[_Job]:
-    """Return what a battery tests, the quick look at every law first; `alone` for code that can only be sampled."""
+    """Return what a battery tests, the quick look at every law first; `alone` for what can only be sampled, and row by row."""
     candidate = fit.candidate
     if isinstance(candidate, LogitCandidate):
         if fit.block:
             return _blocks_at_temperatures(candidate.temperatures, lengths or instances.BLOCKS[:2], tolerance)
         return _at_temperatures(candidate.temperatures, laws or [IID(1), IID(2)], tolerance)
     batched = isinstance(candidate, BatchCandidate | BlockKernel)
-    detect = instances.DETECT_ALONE if batched else instances.DETECT_ROWS if alone else instances.DETECT
+    fine, coarse = (instances.DETECT_ALONE, instances.DETECT_SLOW) if batched else (instances.DETECT, instances.DETECT_ROWS)
+    detect = coarse if alone else fine
     errors = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
     if fit.block:
         gammas = lengths or instances.BLOCKS
-        if batched:
-            return _sampled_blocks(gammas, instances.standard_models, rng, **errors)
-        if alone:
-            return _sampled_blocks(gammas, instances.few_models, rng, **errors)
+        if batched or alone:
+            return _sampled_blocks(gammas, instances.few_models if alone else instances.standard_models, rng, **errors)
         integrated = _sequences(lengths or (*instances.BLOCKS, instances.MANY_POSITIONS), tolerance)
         return _sampled_blocks(gammas, instances.tail_models, rng, **errors) + integrated
     asked = laws or _default_laws(candidate)
@@ -509,6 +512,25 @@ def _jobs(
         return _sampled([(name, law) for name in names for law in asked], rng, **errors)
     beside = [(name, law) for name, ks in instances.SAMPLED.items() for law in asked if laws or law.k in ks]
     return _sampled(beside, rng, **errors) + _integrated(asked, tolerance)
+
+
+def _is_slow(candidate: Kind, seconds: float) -> bool:
+    """Whether a kernel of batches takes so long a row that the usual samples would not fit the time."""
+    laws = [np.tile(law, (_ROWS, 1)) for law in instances.instance("three tokens")]
+    drafts = np.zeros((_ROWS, 1), dtype=np.int64)
+    if isinstance(candidate, BlockKernel):
+        shown = laws[0][:, None], np.stack([laws[1], laws[1]], axis=1)
+    elif isinstance(candidate, BatchCandidate):
+        shown = laws[0][0], laws[1][0]
+    else:
+        return False
+    for _ in range(2):  # the first call loads what it needs
+        begun = time.monotonic()
+        try:
+            candidate.verify(shown[0].copy(), shown[1].copy(), drafts.copy(), np.random.default_rng(0))
+        except (Exception, SystemExit):  # which is for the audit to say, on its own instances
+            return False
+    return (time.monotonic() - begun) / _ROWS * _SAMPLES > seconds
 
 
 def _default_laws(candidate: Kind) -> list[Law]:

@@ -94,6 +94,9 @@ DETECT = 0.15
 DETECT_ROWS, DETECT_ALONE = 0.1, 0.04
 """Total variation that samples of code that cannot be integrated are planned to find: called row by row, and in batches."""
 
+DETECT_SLOW = 0.3
+"""And of a kernel that takes milliseconds a row, as interpreted ones do; there is no power for less in the time."""
+
 SECONDS, SHRINKING = 18.0, 8.0
 """Time for the audits of a battery, and for a minimal counterexample."""
 
