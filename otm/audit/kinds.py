@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -158,32 +158,39 @@ def _takes_blocks(candidate: LogitCandidate) -> bool:
             shapes = [_shape(handed, *inputs) for inputs in _inputs(handed, block, 2 if block else 1)]
         except CandidateFailure:
             continue
-        return block and 0 not in shapes
+        if block or 0 in shapes:  # a single token, as no block is returned
+            return block
     return False
 
 
 def _reads_a_request(function: Callable[..., Any]) -> bool:
     """Whether a function of three arguments asks its third for what only a request has."""
-    request = _Request()
+    ids = np.asarray([[0, 1]])
+    rng = np.random.default_rng(0)
+    request = _Request(ids, np.ones_like(ids), 1, temperature=1.0, top_k=None, top_p=None, min_p=None, end=None, rng=rng)
+    _Request.read = False
     try:
         with np.errstate(all="ignore"):
             function(generation_audit.DRAFT, generation_audit.TARGET, request)
     except (Exception, SystemExit):  # what a look is worth, whatever comes of it
-        return request.read
-    return request.read
+        return _Request.read
+    return _Request.read
 
 
-class _Request:
+class _Request(generation_audit.Request):
     """A request that notes whether it is read as one, and a generator in all else."""
 
-    def __init__(self) -> None:
-        self.read = False
-        self._rng = np.random.default_rng(0)
+    read: ClassVar[bool] = False
+
+    def __getattribute__(self, name: str) -> Any:
+        _Request.read = _Request.read or name in _FIELDS
+        return super().__getattribute__(name)
 
     def __getattr__(self, name: str) -> Any:
-        if name in {field.name for field in dataclasses.fields(generation_audit.Request)}:
-            self.read = True
-        return getattr(self._rng, name)
+        return getattr(super().__getattribute__("rng"), name)
+
+
+_FIELDS = {"__dict__", *(field.name for field in dataclasses.fields(generation_audit.Request))}
 
 
 def _inputs(candidate: Candidate, block: bool, num_drafts: int) -> Iterator[tuple[bool, int, Any]]:
