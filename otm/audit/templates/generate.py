@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-import otm
+from otm.logits import Processing
 
 
 def candidate(draft: Any, target: Any, request: Any) -> list[list[int]]:
     """Put the loop here; this one drafts one token, row by row, with a cache of the target that is cropped after a rejection."""
-    process = otm.Processing(temperature=request.temperature, top_k=request.top_k, top_p=request.top_p, min_p=request.min_p)
+    process = Processing(temperature=request.temperature, top_k=request.top_k, top_p=request.top_p, min_p=request.min_p)
     found = []
     for ids, mask in zip(request.input_ids, request.attention_mask, strict=True):
         text = ids[mask == 1].tolist()

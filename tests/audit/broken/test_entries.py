@@ -282,7 +282,7 @@ def test_faults_outside_the_kernel_leave_a_correct_kernel(mutant: Mutant) -> Non
     draft, target = (0.2, 0.5, 0.3), (0.55, 0.4, 0.05)
     result = audit.exact(mutant.in_tests, otm.Problem(draft=draft, target=target, law=mutant.law_in_tests))
     assert result.verdict == "lossless"
-    assert len(OUTSIDE) == 10
+    assert len(OUTSIDE) == 11
 
 
 def test_sources_are_citations() -> None:
