@@ -182,7 +182,8 @@ def acceptance(
     if not isinstance(record, AcceptanceRecord):
         name = name or Path(record).name
         record = read_acceptance(record)
-    most = plain_reals(expected, "expected") if len(expected) else np.zeros(0)
+    unknown = isinstance(expected, Sequence) and not len(expected)
+    most = np.zeros(0) if unknown else plain_reals(expected, "expected")
     if most.ndim != 1 or not ((most >= 0.0) & (most <= 1.0)).all() or (np.diff(most) > 0.0).any():
         raise InvalidParameter(
             f"expected must be falling probabilities by position; got {expected!r:.80}. Pass [0.8, 0.62], say."

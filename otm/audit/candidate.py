@@ -231,7 +231,7 @@ class WholeCandidate:
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", _name_of(self.verify, self.name))
         for word, known in ((self.kind, ("step", "tree", "generate")), (self.siblings, SIBLINGS)):
-            if word not in known:
+            if check_instance(word, str, name="kind or siblings") not in known:
                 raise InvalidParameter(
                     f"A whole candidate says one of {', '.join(map(repr, known))}; got {word!r}. Choose one."
                 )

@@ -87,6 +87,6 @@ def test_logits_of_a_block() -> None:
         return [int(np.searchsorted(np.cumsum(weights / weights.sum()), uniforms[0], side="right"))]
 
     assert fitting(block).block
-    found = audit.battery(block)
+    found = audit.battery(block, seconds=120.0)
     assert found.verdict == "lossless", str(found)
     assert any("temperature 0.6" in label for label in found.audits)

@@ -14,6 +14,9 @@ from otm.audit.broken import steps, trees
 from otm.audit.candidate import CandidateFailure
 from otm.audit.templates import generate as generation_template
 
+SECONDS = 120.0
+"""Enough on a busy machine; a few are used."""
+
 
 def plain(draft: Any, target: Any, request: Any) -> list[list[int]]:
     """Write one row, a token at a time, and refuse more."""
@@ -41,7 +44,7 @@ def unprocessed(draft: Any, target: Any, request: Any) -> list[list[int]]:
     ],
 )
 def test_what_is_right_is_lossless(candidate: Any, means: str) -> None:
-    found = audit.battery(candidate)
+    found = audit.battery(candidate, seconds=SECONDS)
     assert found.verdict == "lossless", str(found)
     assert means in str(found.coverage)
     assert "by branching on draws" in str(found.coverage)
@@ -58,14 +61,14 @@ def test_what_is_right_is_lossless(candidate: Any, means: str) -> None:
     ],
 )
 def test_what_is_wrong_is_found(candidate: Any) -> None:
-    found = audit.battery(candidate)
+    found = audit.battery(candidate, seconds=SECONDS)
     assert found.verdict == "not lossless"
     assert found.severity > 0.02
     assert "not lossless" in str(found)
 
 
 def test_what_a_loop_does_not_take_is_left_out_and_named() -> None:
-    found = audit.battery(plain)
+    found = audit.battery(plain, seconds=SECONDS)
     assert found.verdict == "lossless"
     assert any(note.startswith("two rows of different lengths") for note in found.left_out)
     assert "two rows of different lengths" in str(found.coverage)
@@ -79,7 +82,7 @@ def test_a_step_that_writes_more_is_compared_over_more() -> None:
             text.append(int(rng.choice(len(law), p=law)))
         return text
 
-    found = audit.battery(four)
+    found = audit.battery(four, seconds=SECONDS)
     assert (found.verdict, found.coverage.tokens) == ("lossless", (4,))
 
 
@@ -89,7 +92,7 @@ def test_without_branches_samples_decide_and_their_false_alarm_is_counted() -> N
         u = (rng.random() + rng.random()) % 1.0
         return [int(np.searchsorted(np.cumsum(law)[:-1], u, side="right"))]
 
-    found = audit.battery(summed)
+    found = audit.battery(summed, seconds=SECONDS)
     assert found.verdict == "no difference found"
     assert 0.0 < found.false_alarm <= 1e-9 + 1e-15
     assert "samples" in found.summary()

@@ -113,7 +113,7 @@ def test_reports_and_statuses(arguments: list[str], status: int, said: str, caps
     ],
 )
 def test_modes(arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", *arguments]) == status
+    assert main(["audit", *arguments, "--seconds", "120"]) == status
     assert said in capsys.readouterr().out
 
 
@@ -143,7 +143,7 @@ def test_modes_that_do_not_fit(arguments: list[str], said: str, capsys: pytest.C
 def test_a_template_runs_as_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "--template", "step"]) == 0
     (tmp_path / "printed_step.py").write_text(capsys.readouterr().out, encoding="utf-8")
-    assert main(["audit", "printed_step:candidate"]) == 0
+    assert main(["audit", "printed_step:candidate", "--seconds", "120"]) == 0
     assert "lossless" in capsys.readouterr().out
 
 

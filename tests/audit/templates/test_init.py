@@ -13,6 +13,9 @@ from otm import audit
 from otm.audit.templates import TEMPLATES, template, tree
 from otm.audit.verdicts import PASSED
 
+SECONDS = 120.0
+"""Enough on a busy machine; a few are used."""
+
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_every_template_is_a_file_with_a_candidate(name: str) -> None:
@@ -23,19 +26,19 @@ def test_every_template_is_a_file_with_a_candidate(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["generate", "logits", "step"])
 def test_it_runs_and_its_stand_in_passes(name: str) -> None:
-    found = audit.battery(importlib.import_module(f"otm.audit.templates.{name}").candidate)
+    found = audit.battery(importlib.import_module(f"otm.audit.templates.{name}").candidate, seconds=SECONDS)
     assert found.verdict == "lossless", str(found)
 
 
 def test_rejection_samplers_in_batches() -> None:
     from otm.audit.templates.vllm import candidate
 
-    assert audit.battery(candidate, num_drafts=[2], seconds=60.0).verdict in PASSED
+    assert audit.battery(candidate, num_drafts=[2], seconds=SECONDS).verdict in PASSED
 
 
 @pytest.mark.parametrize("engine", ["sglang", "eagle", "sequoia"])
 def test_trees_in_every_convention(engine: str) -> None:
-    found = audit.battery(getattr(tree, engine))
+    found = audit.battery(getattr(tree, engine), seconds=SECONDS)
     assert found.verdict == "lossless", str(found)
     assert len(found.audits) > 10
 
@@ -48,7 +51,9 @@ def test_arrays_in_another_order_show(engine: str) -> None:
     def wrong(drafted: tree.Any, rng: tree.Any) -> list[int]:
         return right.verify(type(drafted)(**{**vars(drafted), "target": drafted.target[::-1]}), rng)  # type: ignore[no-any-return]
 
-    assert audit.battery(audit.WholeCandidate(wrong, kind="tree", siblings="likeliest")).verdict == "not lossless"
+    assert (
+        audit.battery(audit.WholeCandidate(wrong, kind="tree", siblings="likeliest"), seconds=SECONDS).verdict == "not lossless"
+    )
 
 
 def test_triton_interpreted_or_what_to_install() -> None:
