@@ -12,6 +12,7 @@
 * `sampled` (`sampled_battery`; `sampled_blocks` for γ + 1 tokens jointly; `outputs` for given samples): any callable, any
   vocabulary, with proved error probabilities.
 * `log`: what a server logged, every context seen once.
+* `acceptance`: how many drafts an engine counted as accepted, which can accuse and cannot acquit.
 
 `shrink` and `shrink_sequence` find the smallest problem on which a verifier fails; `str` of any result is a report in Markdown.
 What a callable looks like: `otm.audit.candidate`. On the command line: ``python -m otm audit module:function``.
@@ -19,10 +20,11 @@ What a callable looks like: `otm.audit.candidate`. On the command line: ``python
 Each result is a class in the module that makes it: `ExactAudit` in `otm.audit.exact_audit`, and so on.
 """
 
+from otm.audit.acceptance_audit import acceptance
 from otm.audit.assertion import assert_lossless
 from otm.audit.batteries import battery, exact_battery, sampled_battery, sequence_battery
 from otm.audit.block_samples import sampled_blocks
-from otm.audit.candidate import BatchCandidate, BlockKernel, Candidate, LogitCandidate
+from otm.audit.candidate import BatchCandidate, BlockKernel, Candidate, LogitCandidate, WholeCandidate
 from otm.audit.evidence import samples_needed
 from otm.audit.exact_audit import exact, sampler
 from otm.audit.generation_audit import generate
@@ -39,6 +41,8 @@ __all__ = [
     "BlockKernel",
     "Candidate",
     "LogitCandidate",
+    "WholeCandidate",
+    "acceptance",
     "assert_lossless",
     "battery",
     "exact",

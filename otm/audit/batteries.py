@@ -17,11 +17,19 @@ import numpy as np
 
 from otm.audit import instances
 from otm.audit.block_samples import sampled_blocks
-from otm.audit.candidate import BatchCandidate, BlockKernel, CandidateFailure, LogitCandidate, as_candidate
+from otm.audit.candidate import (
+    BatchCandidate,
+    BlockKernel,
+    CandidateFailure,
+    LogitCandidate,
+    WholeCandidate,
+    as_candidate,
+)
 from otm.audit.coverage import Coverage, merged
 from otm.audit.draws.interception import preserved
 from otm.audit.exact_audit import ExactAudit, exact
 from otm.audit.integration import IntegratedAudit
+from otm.audit.joint_audit import JointAudit
 from otm.audit.kinds import Fitting, Kind, fitting
 from otm.audit.limits import OutOfTime, limited
 from otm.audit.markdown import table
@@ -30,6 +38,7 @@ from otm.audit.sampled_audit import SampledAudit, sampled
 from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.audit.shrinking import shrink, shrink_sequence
 from otm.audit.verdicts import PASSED, Audit, Verdict
+from otm.audit.whole_batteries import whole_jobs
 from otm.drafts import IID, LAWS, Law
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, OtmError, TooLarge, Unsupported
@@ -43,6 +52,9 @@ MOST_ROWS = 12
 
 _SHARE = 0.25
 """Of a battery's time for one audit; a law or length whose audit takes longer is not followed further."""
+
+_ROWS, _SAMPLES = 128, 500_000
+"""Rows that tell how fast a kernel of batches is, and about as many as are planned of it."""
 
 _SHIFT = 2.0
 """Added to logarithms of probabilities, so that raw logits are not normalised."""
@@ -102,7 +114,7 @@ class BatteryAudit(Audit):
     @property
     def false_alarm(self) -> float:
         """Probability at most that a lossless candidate is called "not lossless"."""
-        drawn = [audit.false_alarm for audit in self.audits.values() if isinstance(audit, SampledAudit)]
+        drawn = [samples.false_alarm for samples in map(_samples_of, self.audits.values()) if samples is not None]
         probed = [FALSE_ALARM for audit in self.audits.values() if isinstance(audit, IntegratedAudit) and audit.unproved]
         return sum(drawn) + sum(probed)
 
@@ -133,11 +145,8 @@ class BatteryAudit(Audit):
         for verdict, said in (("undecided", "Undecided"), ("no verdict", "No verdict")):
             labels = [label for label, audit in self.audits.items() if audit.verdict == verdict]
             parts += [f"{said}: {'; '.join(labels)}."] if labels else []
-        unfound = {
-            label: audit
-            for label, audit in self.audits.items()
-            if isinstance(audit, SampledAudit) and audit.verdict == "no difference found"
-        }
+        by_samples = ((label, _samples_of(audit)) for label, audit in self.audits.items())
+        unfound = {label: seen for label, seen in by_samples if seen is not None and seen.verdict == "no difference found"}
         if unfound:
             head = ("samples", "TV (95 %)", "found if TV ≥", "acceptance (95 %)")
             rows = [
@@ -154,6 +163,13 @@ class BatteryAudit(Audit):
         if self.counterexample is None:
             return f"### {self.worst}\n\n{self.audits[self.worst].figures()}"
         return f"### Minimal counterexample\n\n{self.counterexample.figures()}"
+
+
+def _samples_of(audit: Audit) -> SampledAudit | None:
+    """Return the samples that an audit rests on, None if it integrates."""
+    if isinstance(audit, JointAudit):
+        return audit.samples
+    return audit if isinstance(audit, SampledAudit) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,8 +196,9 @@ def battery(
     """Audit a callable of any kind: by integration where it can be, by samples beside that or alone.
 
     Args:
-        candidate: a function of one token or of a block (`otm.audit.candidate`; which one is found out), a `Candidate`,
-            `BatchCandidate`, `BlockKernel` or `LogitCandidate`, or one of the library's verifiers.
+        candidate: a function of one token or of a block, a step, a kernel of trees or a generation (`otm.audit.candidate`; which
+            one is found out), a `Candidate`, `BatchCandidate`, `BlockKernel`, `LogitCandidate` or `WholeCandidate`, or one of
+            the library's verifiers.
         laws: how several drafts of one position are drawn; i.i.d. drafts, 1, 2, 3 and 8 of them, unless given.
         num_drafts: of a block verifier, the lengths γ; 1, 2 and 3 unless given.
         seed: of all samples.
@@ -215,9 +232,27 @@ def battery(
     errors = {"false_alarm": check_real(false_alarm, name="false_alarm", low=1e-100, high=0.5), "missed": missed}
     until = time.monotonic() + check_real(seconds, name="seconds", low=0.0)
     default = asked is None and lengths is None
+    if isinstance(fit.candidate, WholeCandidate):
+        if not default:
+            raise InvalidParameter(
+                f"laws and num_drafts are of verifiers that are handed their drafts; {fit.candidate.name!r} drafts by itself, or "
+                "reads trees. Drop them."
+            )
+        with preserved(seed=seed % 2**32):
+            plan = whole_jobs(
+                fit.candidate,
+                rng=rng,
+                tolerance=tolerance,
+                detect=instances.DETECT_ROWS,
+                seconds=seconds,
+                **errors,
+            )
+            jobs = [_Job(job.label, job.group, job.run) for job in plan]
+            return _carry_out(fit, jobs, until=until, default=True)
     with preserved(seed=seed % 2**32):  # what the callable draws by itself follows the seed as well
         try:
-            jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=False, **errors)
+            slow = _is_slow(fit.candidate, seconds)
+            jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=slow, **errors)
             found = _carry_out(fit, jobs, until=until, default=default)
         except OwnRandomness as error:
             jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=True, **errors)
@@ -342,6 +377,11 @@ def sampled_battery(
     fit = fitting(candidate)
     if isinstance(fit.candidate, LogitCandidate):
         raise InvalidParameter("Code that takes logits is audited by otm.audit.battery; got a LogitCandidate. Pass it there.")
+    if isinstance(fit.candidate, WholeCandidate):
+        raise InvalidParameter(
+            f"Code that drafts by itself or reads trees is audited by otm.audit.battery; {fit.candidate.name!r} is a "
+            f"{fit.candidate.kind}. Pass it there."
+        )
     check_rng(rng)
     errors = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
     if fit.block:
@@ -450,19 +490,20 @@ def _jobs(
     false_alarm: float,
     missed: float,
 ) -> list[_Job]:
-    """Return what a battery tests, the quick look at every law first; `alone` for code that can only be sampled."""
+    """Return what a battery tests, the quick look at every law first; `alone` for what can only be sampled, and row by row."""
     candidate = fit.candidate
     if isinstance(candidate, LogitCandidate):
-        return _at_temperatures(laws or [IID(1), IID(2)], tolerance)
+        if fit.block:
+            return _blocks_at_temperatures(candidate.temperatures, lengths or instances.BLOCKS[:2], tolerance)
+        return _at_temperatures(candidate.temperatures, laws or [IID(1), IID(2)], tolerance)
     batched = isinstance(candidate, BatchCandidate | BlockKernel)
-    detect = instances.DETECT_ALONE if batched else instances.DETECT_ROWS if alone else instances.DETECT
+    fine, coarse = (instances.DETECT_ALONE, instances.DETECT_SLOW) if batched else (instances.DETECT, instances.DETECT_ROWS)
+    detect = coarse if alone else fine
     errors = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
     if fit.block:
         gammas = lengths or instances.BLOCKS
-        if batched:
-            return _sampled_blocks(gammas, instances.standard_models, rng, **errors)
-        if alone:
-            return _sampled_blocks(gammas, instances.few_models, rng, **errors)
+        if batched or alone:
+            return _sampled_blocks(gammas, instances.few_models if alone else instances.standard_models, rng, **errors)
         integrated = _sequences(lengths or (*instances.BLOCKS, instances.MANY_POSITIONS), tolerance)
         return _sampled_blocks(gammas, instances.tail_models, rng, **errors) + integrated
     asked = laws or _default_laws(candidate)
@@ -471,6 +512,25 @@ def _jobs(
         return _sampled([(name, law) for name in names for law in asked], rng, **errors)
     beside = [(name, law) for name, ks in instances.SAMPLED.items() for law in asked if laws or law.k in ks]
     return _sampled(beside, rng, **errors) + _integrated(asked, tolerance)
+
+
+def _is_slow(candidate: Kind, seconds: float) -> bool:
+    """Whether a kernel of batches takes so long a row that the usual samples would not fit the time."""
+    laws = [np.tile(law, (_ROWS, 1)) for law in instances.instance("three tokens")]
+    drafts = np.zeros((_ROWS, 1), dtype=np.int64)
+    if isinstance(candidate, BlockKernel):
+        shown = laws[0][:, None], np.stack([laws[1], laws[1]], axis=1)
+    elif isinstance(candidate, BatchCandidate):
+        shown = laws[0][0], laws[1][0]
+    else:
+        return False
+    for _ in range(2):  # the first call loads what it needs
+        begun = time.monotonic()
+        try:
+            candidate.verify(shown[0].copy(), shown[1].copy(), drafts.copy(), np.random.default_rng(0))
+        except (Exception, SystemExit):  # which is for the audit to say, on its own instances
+            return False
+    return (time.monotonic() - begun) / _ROWS * _SAMPLES > seconds
 
 
 def _default_laws(candidate: Kind) -> list[Law]:
@@ -550,7 +610,7 @@ def _sampled_blocks(
     return _in_turn([[job(*entry) for entry in entries] for entries in by_length])
 
 
-def _at_temperatures(laws: Iterable[Law], tolerance: float | None) -> list[_Job]:
+def _at_temperatures(temperatures: Sequence[float], laws: Sequence[Law], tolerance: float | None) -> list[_Job]:
     """Return the exact audits of code that takes raw logits, at each temperature."""
 
     def job(name: str, law: Law, temperature: float) -> _Job:
@@ -562,7 +622,28 @@ def _at_temperatures(laws: Iterable[Law], tolerance: float | None) -> list[_Job]
 
         return _Job(f"{name}, {law!r}, temperature {temperature:g}", _drafts(law), run)
 
-    return [job(name, law, heat) for name in instances.LOGITS for heat in instances.TEMPERATURES for law in laws]
+    return [job(name, law, heat) for name in instances.LOGITS for heat in temperatures for law in laws]
+
+
+def _blocks_at_temperatures(temperatures: Sequence[float], lengths: Sequence[int], tolerance: float | None) -> list[_Job]:
+    """Return the exact audits of code that takes raw logits of blocks, at each temperature."""
+
+    def job(name: str, gamma: int, temperature: float, models: tuple[TableModel, TableModel]) -> _Job:
+        def run(candidate: Kind) -> Audit:
+            assert isinstance(candidate, LogitCandidate)
+            with np.errstate(divide="ignore"):
+                draft, target = ({c: _SHIFT + np.log(row) for c, row in model.table.items()} for model in models)  # type: ignore[call-overload]
+            handed, p, q = candidate.on_models(draft=draft, target=target, temperature=temperature)
+            return sequence(handed, draft=p, target=q, num_drafts=gamma, tolerance=tolerance)
+
+        return _Job(f"{name}, γ = {gamma}, temperature {temperature:g}", f"γ = {gamma}", run)
+
+    return [
+        job(name, gamma, heat, models)
+        for heat in temperatures
+        for gamma in lengths
+        for name, models in instances.few_models(gamma).items()
+    ]
 
 
 def _in_turn(groups: Iterable[Sequence[_Job]]) -> list[_Job]:

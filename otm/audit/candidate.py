@@ -12,25 +12,31 @@ that verify many rows at once with randomness of their own are a `BatchCandidate
     verify(draft, target, drafts, rng) -> tokens  or  (tokens, accepted)
 
 with `drafts` `(m, k)` and a NumPy generator, which a kernel may use to seed its own; those of blocks are a `BlockKernel`, and code
-that takes raw logits is a `LogitCandidate`. Of a plain function `otm.audit.kinds` finds out which of these it is.
+that takes raw logits, and a temperature as fifth argument, is a `LogitCandidate`. Code that drafts by itself, reads drafted
+trees or writes whole texts is a `WholeCandidate`. Of a plain function `otm.audit.kinds` finds out which of these it is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.audit import instances
 from otm.drafts import Law
 from otm.errors import InvalidParameter, OtmError
-from otm.logits import from_logits
+from otm.logits import Processing
 from otm.pmf import check_count, check_instance
 from otm.problem import Problem
+from otm.sequence.models import TableModel
 from otm.verifiers.base import Verifier
+
+SIBLINGS = ("with", "without", "likeliest")
+"""How the siblings of a tree are drafted: drawn with or without replacement, or the likeliest tokens of the draft."""
 
 
 class CandidateFailure(OtmError, RuntimeError):
@@ -117,18 +123,21 @@ class BlockKernel:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LogitCandidate:
-    """A verifier under audit that takes raw logits and does temperature, top-k and top-p by itself.
+    """A verifier under audit that takes raw logits and does temperature, top-k, top-p and min-p by itself.
 
-    What it should do with them is `otm.from_logits`: temperature, then top-k, then top-p.
+    What it should do with them is `otm.Processing`, of both models alike.
 
     Args:
-        verify: the callable, `verify(draft_logits, target_logits, drafts, uniforms, temperature)`.
+        verify: the callable, `verify(draft_logits, target_logits, drafts, uniforms, temperature)`, of one token `(V,)` or of a
+            block `(γ, V)`, `(γ+1, V)`.
         name: what to call it in reports; the function's own name if empty.
         num_uniforms: as of `Candidate`.
-        top_k, top_p: what it applies; None for nothing.
+        top_k, top_p, min_p: what it applies; None for nothing.
+        order: in which order, as of `otm.Processing`.
+        temperatures: which ones a battery audits it at.
 
     Raises:
-        InvalidParameter: if `verify` cannot be called.
+        InvalidParameter: if `verify` cannot be called, or what it applies is out of range.
 
     >>> LogitCandidate(lambda draft, target, drafts, uniforms, temperature: int(drafts[0]), name="trusting").name
     'trusting'
@@ -139,9 +148,21 @@ class LogitCandidate:
     num_uniforms: Callable[[int, int], int] = one_per_draft_and_one
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
+    order: str | Sequence[str] = "transformers"
+    temperatures: Sequence[float] = instances.TEMPERATURES
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", _name_of(self.verify, self.name))
+        object.__setattr__(self, "temperatures", tuple(self.temperatures))
+        if not self.temperatures:
+            raise InvalidParameter("temperatures must hold at least one; it is empty. Pass [1.0, 0.0], say.")
+        for temperature in self.temperatures:
+            self.processing(temperature)
+
+    def processing(self, temperature: float) -> Processing:
+        """Return what the verifier should do with either model's logits at a temperature."""
+        return Processing(temperature=temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p, order=self.order)
 
     def on(self, *, draft: object, target: object, law: Law, temperature: float) -> tuple[Candidate, Problem]:
         """Return the candidate on these raw logits, and the problem that it should solve on them: what `otm.audit.exact` takes.
@@ -152,13 +173,68 @@ class LogitCandidate:
             temperature: T ≥ 0.
         """
         logits = np.asarray(draft, dtype=np.float64), np.asarray(target, dtype=np.float64)
-        p, q = (from_logits(row, temperature=temperature, top_k=self.top_k, top_p=self.top_p) for row in logits)
+        p, q = map(self.processing(temperature), logits)
 
         def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
             return self.verify(logits[0].copy(), logits[1].copy(), drafts, uniforms, temperature)
 
-        name = f"{self.name} at temperature {temperature:g}"
-        return Candidate(verify, name=name, num_uniforms=self.num_uniforms), Problem(draft=p, target=q, law=law)
+        return self._at(verify, temperature), Problem(draft=p, target=q, law=law)
+
+    def on_models(
+        self, *, draft: Mapping[tuple[int, ...], Any], target: Mapping[tuple[int, ...], Any], temperature: float
+    ) -> tuple[Candidate, TableModel, TableModel]:
+        """Return the candidate on blocks with these raw logits, and draft and target: what `otm.audit.sequence` takes.
+
+        Args:
+            draft, target: logits `(V,)` by the tokens before.
+            temperature: T ≥ 0.
+        """
+        processed = [
+            TableModel({c: self.processing(temperature)(row) for c, row in table.items()}) for table in (draft, target)
+        ]
+
+        def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
+            before = [tuple(int(token) for token in drafts[:i]) for i in range(len(drafts) + 1)]
+            rows = np.stack([draft[c] for c in before[:-1]]), np.stack([target[c] for c in before])
+            return self.verify(*rows, drafts, uniforms, temperature)
+
+        return self._at(verify, temperature), processed[0], processed[1]
+
+    def _at(self, verify: Callable[[Any, Any, Any, Any], Any], temperature: float) -> Candidate:
+        return Candidate(verify, name=f"{self.name} at temperature {temperature:g}", num_uniforms=self.num_uniforms)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WholeCandidate:
+    """Code under audit that drafts, or reads a drafted tree, or writes a whole text by itself.
+
+    Args:
+        verify: the callable: `step(draft_model, target_model, rng)` as `otm.audit.step` takes it, `verify(tree, rng)` as
+            `otm.audit.tree`, or `generate(draft_model, target_model, request)` as `otm.audit.generate`.
+        kind: which of them it is.
+        name: what to call it in reports; the function's own name if empty.
+        siblings: how the trees are drafted that it is made for: siblings drawn "with" or "without" replacement, or the draft's
+            "likeliest" tokens.
+
+    Raises:
+        InvalidParameter: if `verify` cannot be called, or a word is none of these.
+
+    >>> WholeCandidate(lambda tree, rng: [int(tree.tokens[1])], kind="tree", name="trusting").name
+    'trusting'
+    """
+
+    verify: Callable[..., Any]
+    kind: Literal["step", "tree", "generate"]
+    name: str = ""
+    siblings: Literal["with", "without", "likeliest"] = "with"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _name_of(self.verify, self.name))
+        for word, known in ((self.kind, ("step", "tree", "generate")), (self.siblings, SIBLINGS)):
+            if check_instance(word, str, name="kind or siblings") not in known:
+                raise InvalidParameter(
+                    f"A whole candidate says one of {', '.join(map(repr, known))}; got {word!r}. Choose one."
+                )
 
 
 def _name_of(verify: object, name: str) -> str:
@@ -178,7 +254,7 @@ def as_candidate(thing: object) -> Candidate:
     """
     if isinstance(thing, Candidate):
         return thing
-    if isinstance(thing, BatchCandidate | BlockKernel | LogitCandidate | Verifier) or not callable(thing):
+    if isinstance(thing, BatchCandidate | BlockKernel | LogitCandidate | WholeCandidate | Verifier) or not callable(thing):
         raise InvalidParameter(
             f"This audit needs a function verify(draft, target, drafts, uniforms); got {thing!r}. Batched kernels go to "
             "otm.audit.sampled, otm's own verifiers to otm.audit.exact, and anything to otm.audit.battery."

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.joint_audit import Errors, JointAudit, Next, absorbed, joint, named, seeded_rng
+from otm.audit.joint_audit import Errors, JointAudit, Next, absorbed, function_of, joint, named, seeded_rng
 from otm.audit.toy_language import ToyLanguage
+from otm.audit.tracing import MOST_SECONDS
 from otm.errors import InvalidParameter
-from otm.logits import from_logits
+from otm.logits import Processing
 from otm.pmf import check_count
 
 DRAFT = ToyLanguage([[3 / 4, 1 / 4], [1 / 4, 3 / 4], [1 / 2, 1 / 2]])  # type: ignore[arg-type]
@@ -34,7 +35,7 @@ class Request:
         input_ids: the prompts `(B, S)`, padded with token 0.
         attention_mask: `(B, S)`, 0 at the padding.
         length: how many tokens each row is to get.
-        temperature, top_k, top_p: what the loop is to apply to both models' raw logits, in this order.
+        temperature, top_k, top_p, min_p: what the loop is to apply to both models' raw logits, in this order.
         end: the token that ends a row; None if none does.
         rng: for loops that draw from NumPy.
     """
@@ -45,6 +46,7 @@ class Request:
     temperature: float
     top_k: int | None
     top_p: float | None
+    min_p: float | None
     end: int | None
     rng: np.random.Generator
 
@@ -61,11 +63,13 @@ def generate(
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
+    min_p: float | None = None,
     end: int | None = None,
     tolerance: float | None = None,
     detect: float = 0.05,
     false_alarm: float = 1e-9,
     missed: float = 1e-3,
+    seconds: float = MOST_SECONDS,
 ) -> JointAudit:
     """Audit a whole generation loop: the joint law of the first tokens of every row against the target's.
 
@@ -78,9 +82,9 @@ def generate(
         length: L, how many new tokens of each row are compared.
         draft, target: toy models.
         padding: "left" or "right", of shorter prompts.
-        temperature, top_k, top_p: what the loop is asked to do to the logits; temperature 0 is greedy.
+        temperature, top_k, top_p, min_p: what the loop is asked to do to the logits; temperature 0 is greedy.
         end: the end of sequence.
-        tolerance, detect, false_alarm, missed: as for `step`.
+        tolerance, detect, false_alarm, missed, seconds: as for `step`.
 
     Returns:
         JointAudit: exact where the code's draws can be followed, else sampled, with the reason.
@@ -101,6 +105,8 @@ def generate(
     'lossless'
     """
     most = check_count(length, name="length")
+    processing = Processing(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    name, run = named(candidate, "generate(draft, target, request)"), function_of(candidate, "generate")
     starts = [tuple(int(token) for token in prompt) for prompt in prompts]
     if not starts or not all(starts) or padding not in ("left", "right"):
         raise InvalidParameter(
@@ -116,21 +122,23 @@ def generate(
         def law(row: tuple[int, ...]) -> NDArray[np.float64]:
             with np.errstate(divide="ignore"):
                 logits = np.log(target.next((*start, *row)))
-            return np.asarray(from_logits(logits, temperature=temperature, top_k=top_k, top_p=top_p))
+            return np.asarray(processing(logits))
 
         return absorbed(law, end)
 
     def write() -> list[tuple[int, ...]]:
-        request = Request(ids.copy(), mask.copy(), most, temperature, top_k, top_p, end, seeded_rng())
-        return [_beginning(row, most, end) for row in candidate(draft, target, request)]
+        request = Request(ids.copy(), mask.copy(), most, temperature, top_k, top_p, min_p, end, seeded_rng())
+        return [_beginning(row, most, end) for row in run(draft, target, request)]
 
-    processing = f"temperature {temperature:g}, top-k {top_k}, top-p {top_p}"
+    filters = {"top-k": top_k, "top-p": top_p, "min-p": min_p}
+    asked = [f"temperature {temperature:g}", *(f"{name} {value:g}" for name, value in filters.items() if value is not None)]
+    asked += [] if end is None else [f"end {end}"]
     return joint(
         write,
         [law_after(start) for start in starts],
         most,
-        **named(candidate, "generate(draft, target, request)"),
-        instance=f"toy language models on {target.num_tokens} tokens, prompts {starts}, {padding} padding, {processing}, end {end}",
+        **name,
+        instance=f"toy language models on {target.num_tokens} tokens, prompts {starts}, {padding} padding, {', '.join(asked)}",
         covered=(
             f"a generation of {len(starts)} row{'s' * (len(starts) > 1)}",
             "processing of logits",
@@ -140,6 +148,7 @@ def generate(
         rng=rng,
         tolerance=tolerance,
         errors=Errors(detect, false_alarm, missed),
+        seconds=seconds,
     )
 
 

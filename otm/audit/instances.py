@@ -24,7 +24,7 @@ from otm.drafts import Law
 from otm.errors import InvalidParameter
 from otm.examples import zipf
 from otm.problem import Problem
-from otm.sequence.models import TableModel
+from otm.sequence.models import MarkovModel, TableModel
 
 INSTANCES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "two tokens": ((0.75, 0.25), (0.5, 0.5)),
@@ -71,7 +71,7 @@ MOST_CONTEXTS = 5_000
 """Contexts up to which a long-tailed model is made."""
 
 TEMPERATURES = (1.0, 0.6, 0.0)
-"""Temperatures for code that takes raw logits."""
+"""Temperatures for code that takes raw logits and is told the temperature."""
 
 LOGITS = ("three tokens", "later drafts matter", "zeros", "nearly certain target")
 """Instances whose logarithms are raw logits, at temperature 1."""
@@ -94,8 +94,37 @@ DETECT = 0.15
 DETECT_ROWS, DETECT_ALONE = 0.1, 0.04
 """Total variation that samples of code that cannot be integrated are planned to find: called row by row, and in batches."""
 
+DETECT_SLOW = 0.3
+"""And of a kernel that takes milliseconds a row, as interpreted ones do; there is no power for less in the time."""
+
 SECONDS, SHRINKING = 18.0, 8.0
 """Time for the audits of a battery, and for a minimal counterexample."""
+
+
+SHAPES: dict[str, tuple[int, ...]] = {
+    "two siblings": (-1, 0, 0),
+    "a chain": (-1, 0, 1),
+    "two siblings and a child": (-1, 0, 0, 1),
+    "three siblings": (-1, 0, 0, 0),
+    "a child of each sibling": (-1, 0, 0, 1, 2),
+}
+"""Trees, by the parents of their nodes."""
+
+MOST_TREES = 64
+"""Drafted trees of one shape, up to which it is integrated."""
+
+STEP_LENGTH = 3
+"""Tokens of a step that are compared, or as many as it writes."""
+
+GENERATIONS: dict[str, dict[str, Any]] = {
+    "one row": {"prompts": ((0, 1),), "length": 3},
+    "temperature 1/2": {"prompts": ((0, 1),), "length": 3, "temperature": 0.5},
+    "temperature 0": {"prompts": ((0, 1),), "length": 3, "temperature": 0.0},
+    "top-p": {"prompts": ((1,),), "length": 3, "top_p": 0.7},
+    "two rows of different lengths": {"prompts": ((0, 1), (1,)), "length": 2},
+    "end of sequence": {"prompts": ((0, 1),), "length": 3, "end": 1},
+}
+"""What a whole generation is asked for."""
 
 
 NextLaw = Callable[[tuple[int, ...]], Any]
@@ -165,6 +194,27 @@ def standard_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:
         for name, (p, q, num_tokens) in pairs.items()
         if num_tokens == 2 or num_tokens**gamma <= MOST_SEQUENCES
     }
+
+
+def chained_models() -> dict[str, tuple[MarkovModel, MarkovModel]]:
+    """Return pairs (draft, target) on two or three tokens that know every context, for steps and trees, by name."""
+    laws = {
+        "after the token before": (
+            [[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.4, 0.4, 0.2]],
+            [[0.2, 0.3, 0.5], [0.5, 0.25, 0.25], [0.1, 0.1, 0.8]],
+        ),
+        "far apart": ([[0.75, 0.25], [0.9, 0.1]], [[0.25, 0.75], [0.4, 0.6]]),
+        "zeros": (
+            [[0.5, 0.5, 0.0], [0.5, 0.25, 0.25], [0.75, 0.0, 0.25]],
+            [[0.0, 0.25, 0.75], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]],
+        ),
+        "nearly certain": ([[0.9995, 0.0005], [0.6, 0.4]], [[0.6, 0.4], [0.0005, 0.9995]]),
+    }
+    return {name: (MarkovModel(_rows(p)), MarkovModel(_rows(q))) for name, (p, q) in laws.items()}
+
+
+def _rows(table: Any) -> NDArray[np.float64]:
+    return np.asarray(table, dtype=np.float64)
 
 
 def few_models(gamma: int) -> dict[str, tuple[TableModel, TableModel]]:

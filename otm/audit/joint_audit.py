@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.boxes import Escape
-from otm.audit.candidate import CandidateFailure, Failed, outcome_of
+from otm.audit.candidate import CandidateFailure, Failed, WholeCandidate, outcome_of
 from otm.audit.coverage import SAMPLES, Coverage
 from otm.audit.draws.interception import preserved
 from otm.audit.evidence import log_evidence, samples_needed
@@ -172,8 +172,10 @@ def joint(
     rng: np.random.Generator,
     tolerance: float | None,
     errors: Errors,
+    seconds: float,
 ) -> JointAudit:
     """Return the audit of code that writes rows, each at most `length` tokens, against the target of each row."""
+    branching = check_real(seconds, name="seconds", low=0.0)
     check_rng(rng)
     num_tokens = len(targets[0](()))
     size = len(targets) * length
@@ -191,7 +193,7 @@ def joint(
 
     found, reason = None, ""
     try:
-        found = explore(value)
+        found = explore(value, most_seconds=branching)
         if surprising([found]):
             reason = CONTRADICTED
     except Escape as error:
@@ -290,9 +292,22 @@ def _completed(law: Next, row: Row, length: int, rng: np.random.Generator) -> Ro
 
 def named(candidate: Any, what: str) -> Mapping[str, Any]:
     """Return a candidate's name, checked that it is a function."""
+    if isinstance(candidate, WholeCandidate):
+        return {"name": candidate.name}
     if not callable(candidate) or isinstance(candidate, type):
         raise InvalidParameter(f"The candidate must be a function {what}; got {candidate!r}. Pass the function itself.")
     return {"name": check_instance(getattr(candidate, "__name__", type(candidate).__name__), str, name="name")}
+
+
+def function_of(candidate: Any, kind: str) -> Callable[..., Any]:
+    """Return the function of a candidate, which must be of this kind if it says of which it is."""
+    if not isinstance(candidate, WholeCandidate):
+        return candidate  # type: ignore[no-any-return]  # `named` has refused what is none
+    if candidate.kind != kind:
+        raise InvalidParameter(
+            f"This audit is of kind {kind!r}; {candidate.name!r} is of kind {candidate.kind!r}. Call that one."
+        )
+    return candidate.verify
 
 
 def seeded_rng() -> np.random.Generator:

@@ -1,19 +1,26 @@
-"""Which kind of callable a function is, found out by calling it: one token, a block, or a batch of rows."""
+"""Which kind of callable a function is, by its signature and by calling it: one token, a block, a batch of rows, or a whole step.
+
+The number of positional arguments tells most kinds apart: two for a tree and a generator, three for a step or a whole generation,
+four for a verifier that is handed its drafts, five if it takes raw logits and a temperature. The rest is found out by calling.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from otm.audit import generation_audit
 from otm.audit.candidate import (
     BatchCandidate,
     BlockKernel,
     Candidate,
     CandidateFailure,
     LogitCandidate,
+    WholeCandidate,
     naming_failures,
     one_per_draft_and_one,
     read_batch,
@@ -23,7 +30,7 @@ from otm.audit.candidate import (
 from otm.errors import InvalidParameter
 from otm.verifiers.base import Verifier
 
-Kind = Candidate | BatchCandidate | BlockKernel | LogitCandidate | Verifier
+Kind = Candidate | BatchCandidate | BlockKernel | LogitCandidate | WholeCandidate | Verifier
 """What a battery audits."""
 
 COUNTS: tuple[Callable[[int, int], int], ...] = (
@@ -56,11 +63,13 @@ def fitting(thing: object) -> Fitting:
     """Return a callable as what it is; a plain function is called on small inputs of each kind.
 
     Args:
-        thing: a function, a `Candidate`, `BatchCandidate`, `BlockKernel` or `LogitCandidate`, or one of the library's verifiers.
+        thing: a function, a `Candidate`, `BatchCandidate`, `BlockKernel`, `LogitCandidate` or `WholeCandidate`, or one of the
+            library's verifiers.
 
     Returns:
         Fitting: a function that answers one drafted token with one token audits single positions; one that answers a block with
-        tokens audits blocks; one that takes a generator where the others take uniforms is a batch.
+        tokens audits blocks; one that takes a generator where the others take uniforms is a batch. One of two arguments is a
+        kernel of trees, one of three a step (or a generation, if it reads a request), one of five takes logits.
 
     Raises:
         InvalidParameter: if it is no callable, or fits none; the message says what each attempt came to.
@@ -70,9 +79,14 @@ def fitting(thing: object) -> Fitting:
     >>> fitting(lambda p, q, drafts, uniforms: [int(drafts[0]) if uniforms[0] * p[0, drafts[0]] < q[0, drafts[0]] else 0]).block
     True
     """
-    if isinstance(thing, BatchCandidate | BlockKernel | LogitCandidate | Verifier):
+    if isinstance(thing, LogitCandidate):
+        return Fitting(thing, block=_takes_blocks(thing))
+    if isinstance(thing, BatchCandidate | BlockKernel | WholeCandidate | Verifier):
         return Fitting(thing, block=isinstance(thing, BlockKernel))
     given = thing if isinstance(thing, Candidate) else Candidate(thing)  # type: ignore[arg-type]  # refuses what is none
+    by_arguments = _by_arguments(given) if given.num_uniforms is one_per_draft_and_one else None
+    if by_arguments is not None:
+        return by_arguments
     counts = COUNTS if given.num_uniforms is one_per_draft_and_one else (given.num_uniforms,)
     why: dict[str, str] = {}
     for count in counts:
@@ -100,6 +114,83 @@ def fitting(thing: object) -> Fitting:
     except CandidateFailure as error:
         raise InvalidParameter(_unfit({**why, "a batch of rows": str(error)})) from error
     return Fitting(batch)
+
+
+def arguments_of(function: object) -> range | None:
+    """Return how many positional arguments a function can be called with; None where that cannot be known.
+
+    >>> arguments_of(lambda tree, rng: 0), arguments_of(lambda a, b=1, *, c=2: 0), arguments_of(lambda *rest: 0)
+    (range(2, 3), range(1, 3), None)
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]  # TypeError on what is none
+    except (TypeError, ValueError):
+        return None
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return None
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return range(sum(place.default is place.empty for place in places), len(places) + 1)
+
+
+def _by_arguments(given: Candidate) -> Fitting | None:
+    """Return what the number of arguments says, None for what is handed its drafts or does not say."""
+    number = arguments_of(given.verify)
+    if number is None or 4 in number:
+        return None
+    if 5 in number:
+        function: Any = given.verify
+        logits = LogitCandidate(function, name=given.name)
+        return Fitting(logits, block=_takes_blocks(logits))
+    if 3 in number:
+        kind: Literal["step", "generate"] = "generate" if _reads_a_request(given.verify) else "step"
+        return Fitting(WholeCandidate(given.verify, kind=kind, name=given.name))
+    return Fitting(WholeCandidate(given.verify, kind="tree", name=given.name)) if 2 in number else None
+
+
+def _takes_blocks(candidate: LogitCandidate) -> bool:
+    """Whether a candidate of logits fails on one token and answers a block."""
+    for block in (False, True):
+        handed = Candidate(
+            lambda p, q, drafts, uniforms: candidate.verify(np.log(p), np.log(q), drafts, uniforms, 1.0),
+            num_uniforms=candidate.num_uniforms,
+        )
+        try:
+            shapes = [_shape(handed, *inputs) for inputs in _inputs(handed, block, 2 if block else 1)]
+        except CandidateFailure:
+            continue
+        if block or 0 in shapes:  # a single token, as no block is returned
+            return block
+    return False
+
+
+def _reads_a_request(function: Callable[..., Any]) -> bool:
+    """Whether a function of three arguments asks its third for what only a request has."""
+    ids = np.asarray([[0, 1]])
+    rng = np.random.default_rng(0)
+    request = _Request(ids, np.ones_like(ids), 1, temperature=1.0, top_k=None, top_p=None, min_p=None, end=None, rng=rng)
+    _Request.read = False
+    try:
+        with np.errstate(all="ignore"):
+            function(generation_audit.DRAFT, generation_audit.TARGET, request)
+    except (Exception, SystemExit):  # what a look is worth, whatever comes of it
+        return _Request.read
+    return _Request.read
+
+
+class _Request(generation_audit.Request):
+    """A request that notes whether it is read as one, and a generator in all else."""
+
+    read: ClassVar[bool] = False
+
+    def __getattribute__(self, name: str) -> Any:
+        _Request.read = _Request.read or name in _FIELDS
+        return super().__getattribute__(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(super().__getattribute__("rng"), name)
+
+
+_FIELDS = {"__dict__", *(field.name for field in dataclasses.fields(generation_audit.Request))}
 
 
 def _inputs(candidate: Candidate, block: bool, num_drafts: int) -> Iterator[tuple[bool, int, Any]]:

@@ -6,9 +6,9 @@ import dataclasses
 import time
 from typing import Any, TypeVar
 
-from otm.audit.candidate import BatchCandidate, BlockKernel, Candidate, LogitCandidate
+from otm.audit.candidate import BatchCandidate, BlockKernel, Candidate, LogitCandidate, WholeCandidate
 
-Timed = TypeVar("Timed", Candidate, BatchCandidate, BlockKernel, LogitCandidate)
+Timed = TypeVar("Timed", Candidate, BatchCandidate, BlockKernel, LogitCandidate, WholeCandidate)
 
 
 class OutOfTime(BaseException):  # no Exception: what a candidate raises is caught and counted, this must get through

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.joint_audit import Errors, JointAudit, absorbed, joint, named, seeded_rng
+from otm.audit.joint_audit import Errors, JointAudit, absorbed, function_of, joint, named, seeded_rng
+from otm.audit.tracing import MOST_SECONDS
 from otm.pmf import check_count
 from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
 
@@ -57,6 +58,7 @@ def step(
     detect: float = 0.05,
     false_alarm: float = 1e-9,
     missed: float = 1e-3,
+    seconds: float = MOST_SECONDS,
 ) -> JointAudit:
     """Audit a decoding step that drafts by itself: the joint law of its tokens, followed by the target's, against the target's.
 
@@ -70,6 +72,7 @@ def step(
         end: the token after which nothing else may come.
         tolerance: the largest total variation that counts as rounding; `rounding_tolerance` unless given.
         detect, false_alarm, missed: as for `sampled`, if it comes to that.
+        seconds: time for branching; where it is up before all is known, samples decide.
 
     Returns:
         JointAudit: exact where the code's draws can be followed, else sampled, with the reason.
@@ -90,15 +93,17 @@ def step(
     start = check_context(context)
     most = check_count(length, name="length")
     p, q = _After(draft, start, end), _After(target, start, end)
+    name, run = named(candidate, "step(draft_model, target_model, rng)"), function_of(candidate, "step")
     return joint(
-        lambda: [tuple(np.asarray(candidate(p, q, seeded_rng())).reshape(-1).tolist())],
+        lambda: [tuple(np.asarray(run(p, q, seeded_rng())).reshape(-1).tolist())],
         [absorbed(q._law, end)],
         most,
-        **named(candidate, "step(draft_model, target_model, rng)"),
+        **name,
         instance=f"toy models on {q.num_tokens} tokens after context {start}",
         covered=("a step that drafts by itself",),
         not_covered=("state that passes to the next step", "processing of logits"),
         rng=rng,
         tolerance=tolerance,
         errors=Errors(detect, false_alarm, missed),
+        seconds=seconds,
     )

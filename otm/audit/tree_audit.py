@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.joint_audit import Errors, JointAudit, joint, named, seeded_rng
+from otm.audit.joint_audit import Errors, JointAudit, function_of, joint, named, seeded_rng
+from otm.audit.tracing import MOST_SECONDS
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
@@ -30,6 +31,7 @@ class DraftedTree:
         first_child, next_sibling: `(n,)`, −1 where there is none (SGLang's retrive_next_token, retrive_next_sibling).
         draft, target: `(n, V)`, the next-token laws after each node.
         replacement: whether siblings were drawn with replacement; if not, each from what its elder siblings leave, renormalised.
+        sampled: whether they were drawn at all; if not, they are the likeliest tokens of the draft, the likeliest first.
     """
 
     tokens: NDArray[np.int64]
@@ -39,6 +41,7 @@ class DraftedTree:
     draft: NDArray[np.float64]
     target: NDArray[np.float64]
     replacement: bool
+    sampled: bool = True
 
     def children(self, node: int) -> list[int]:
         """Return the children of a node in the order in which they were drawn."""
@@ -53,10 +56,12 @@ def tree(
     parents: Sequence[int],
     rng: np.random.Generator,
     replacement: bool = True,
+    sampled: bool = True,
     tolerance: float | None = None,
     detect: float = 0.05,
     false_alarm: float = 1e-9,
     missed: float = 1e-3,
+    seconds: float = MOST_SECONDS,
 ) -> JointAudit:
     """Audit a kernel on trees of one shape: the joint law of its path, followed by the target's, against the target's.
 
@@ -67,7 +72,8 @@ def tree(
             of which has one.
         rng: of samples, if there are any.
         replacement: how siblings are drawn: with replacement, or without, which needs as many live tokens.
-        tolerance, detect, false_alarm, missed: as for `step`.
+        sampled: whether they are drawn; False for trees of the draft's likeliest tokens (top-k), which know no replacement.
+        tolerance, detect, false_alarm, missed, seconds: as for `step`.
 
     Returns:
         JointAudit: exact on small trees where the kernel's draws can be followed, else sampled, with the reason.
@@ -86,6 +92,8 @@ def tree(
     check_model(draft, name="draft")
     check_model(target, name="target")
     check_instance(replacement, bool, name="replacement")
+    check_instance(sampled, bool, name="sampled")
+    name, run = named(candidate, "verify(tree, rng)"), function_of(candidate, "tree")
     shape = plain_integers(parents, "parents").reshape(-1).tolist()
     if not shape or shape[0] != -1 or not all(0 <= parent < node for node, parent in enumerate(shape) if node):
         raise InvalidParameter(f"parents must be −1 for node 0 and an earlier node for every other; got {parents!r}.")
@@ -96,29 +104,37 @@ def tree(
 
     def write() -> list[tuple[int, ...]]:
         generator = seeded_rng()
-        drafted = _drafted(draft, target, shape, replacement, generator)
-        return [tuple(int(token) for token in np.asarray(candidate(drafted, generator)).reshape(-1) if token != -1)]
+        drafted = _drafted(draft, target, shape, replacement and sampled, sampled, generator)
+        return [tuple(int(token) for token in np.asarray(run(drafted, generator)).reshape(-1) if token != -1)]
 
     errors = Errors(detect, false_alarm, missed)
-    siblings = "with" if replacement else "without"
+    siblings = "siblings the likeliest tokens"
+    if sampled:
+        siblings = f"siblings {'with' if replacement else 'without'} replacement"
     return joint(
         write,
         [lambda row: next_distribution(target, row, name="target")],
         most,
-        **named(candidate, "verify(tree, rng)"),
-        instance=f"toy models on {target.num_tokens} tokens, tree {tuple(shape)}, siblings {siblings} replacement",
+        **name,
+        instance=f"toy models on {target.num_tokens} tokens, tree {tuple(shape)}, {siblings}",
         covered=(f"a tree of {len(shape) - 1} drafts",),
         not_covered=("other shapes", "how the engine drafts its trees"),
         rng=rng,
         tolerance=tolerance,
         errors=errors,
+        seconds=seconds,
     )
 
 
 def _drafted(
-    draft: LanguageModel, target: LanguageModel, parents: Sequence[int], replacement: bool, rng: np.random.Generator
+    draft: LanguageModel,
+    target: LanguageModel,
+    parents: Sequence[int],
+    replacement: bool,
+    sampled: bool,
+    rng: np.random.Generator,
 ) -> DraftedTree:
-    """Draw the tokens of a tree, node by node."""
+    """Draw, or choose, the tokens of a tree, node by node."""
     size = len(parents)
     paths: list[tuple[int, ...]] = [()]
     tokens, first, following = (np.full(size, -1, dtype=np.int64) for _ in range(3))
@@ -128,7 +144,7 @@ def _drafted(
         law = next_distribution(draft, paths[parent], name="draft").copy()
         if not replacement:
             law[taken.get(parent, [])] = 0.0
-        tokens[node] = int(rng.choice(len(law), p=law / law.sum()))
+        tokens[node] = int(rng.choice(len(law), p=law / law.sum())) if sampled else int(np.argmax(law))
         taken.setdefault(parent, []).append(int(tokens[node]))
         if parent in youngest:
             following[youngest[parent]] = node
@@ -137,4 +153,4 @@ def _drafted(
         youngest[parent] = node
         paths.append((*paths[parent], int(tokens[node])))
     laws = [np.stack([next_distribution(model, path, name="model") for path in paths]) for model in (draft, target)]
-    return DraftedTree(tokens, np.asarray(parents, dtype=np.int64), first, following, laws[0], laws[1], replacement)
+    return DraftedTree(tokens, np.asarray(parents, dtype=np.int64), first, following, laws[0], laws[1], replacement, sampled)

@@ -26,16 +26,31 @@ from typing import Any
 import numpy as np
 
 from otm import audit
-from otm.audit import BatchCandidate, BlockKernel, Candidate, LogitCandidate, exports, instances
+from otm.audit import BatchCandidate, BlockKernel, Candidate, LogitCandidate, WholeCandidate, exports, instances
 from otm.audit.batteries import BatteryAudit, with_counterexample
-from otm.audit.kinds import Fitting, fitting
+from otm.audit.candidate import SIBLINGS
+from otm.audit.kinds import Fitting, arguments_of, fitting
 from otm.audit.probing import OwnRandomness
+from otm.audit.records import InvalidRecord
+from otm.audit.templates import TEMPLATES, template
 from otm.audit.verdicts import PASSED, Audit
 from otm.commands.printing import shown
 from otm.drafts import LAWS, Law
 from otm.errors import InvalidParameter, OtmError
+from otm.logits import ORDERS
 from otm.problem import Problem
 from otm.verifiers import Verifier
+
+MODES = ("auto", "exact", "sequence", "sampled", "step", "tree", "generate", "logits")
+"""What --mode may be."""
+
+_WHOLES: dict[Any, tuple[int, str]] = {
+    "step": (3, "step(draft_model, target_model, rng)"),
+    "tree": (2, "verify(tree, rng)"),
+    "generate": (3, "generate(draft_model, target_model, request)"),
+    "logits": (5, "verify(draft_logits, target_logits, drafts, uniforms, temperature)"),
+}
+"""What the callable of a mode takes."""
 
 EXIT_STATUS = {"lossless": 0, "no difference found": 0, "not lossless": 1, "undecided": 2, "no verdict": 2}
 
@@ -44,6 +59,8 @@ _MOST_PRINTED = 1 << 16
 
 def run(options: argparse.Namespace) -> int:
     """Carry out what the options ask for and return the exit status."""
+    if options.template is not None:
+        return 0 if shown(template(options.template), command="audit") else 2
     try:
         return _audited(options)
     except OtmError as error:
@@ -68,11 +85,25 @@ def register(commands: Any) -> None:
     )
     parser.add_argument(
         "--mode",
-        choices=("auto", "exact", "sequence", "sampled"),
+        choices=MODES,
         default="auto",
-        help="auto (default): what the callable is is found out; integrated where it can be, sampled beside that",
+        help="auto (default): what the callable is is found out; integrated where it can be, sampled beside that. exact (one "
+        "token), sequence (a block), sampled: that audit only. step, tree, generate, logits: what the callable is",
     )
-    parser.add_argument("--log", metavar="FILE", help="audit a JSONL log instead of a callable (format: otm.audit.records)")
+    parser.add_argument(
+        "--log",
+        metavar="FILE",
+        help="audit a JSONL log (format: otm.audit.records), or an engine's record of acceptance, instead of a callable",
+    )
+    parser.add_argument(
+        "--expected",
+        type=probabilities,
+        metavar="A,B",
+        help="of a record of acceptance: how often a lossless scheme accepts at least 1, 2, … drafts at most",
+    )
+    parser.add_argument(
+        "--template", choices=TEMPLATES, help="print a file to start from, for a callable of this kind, and audit nothing"
+    )
     parser.add_argument(
         "--draft",
         type=probabilities,
@@ -94,6 +125,22 @@ def register(commands: Any) -> None:
         action="store_true",
         help="the callable is verify(draft, target, drafts (m, k), rng), which is found out, too",
     )
+    parser.add_argument(
+        "--siblings",
+        choices=SIBLINGS,
+        help="tree: drawn with (default) or without replacement, or the likeliest",
+    )
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        nargs="+",
+        metavar="T",
+        help="logits: what it is called with (default: 1 0.6 0); 0 is greedy",
+    )
+    parser.add_argument("--top-k", type=int, metavar="K", help="logits: what the callable applies")
+    parser.add_argument("--top-p", type=float, metavar="P", help="logits: as --top-k")
+    parser.add_argument("--min-p", type=float, metavar="P", help="logits: as --top-k")
+    parser.add_argument("--order", choices=sorted(ORDERS), help="logits: in which order (default: transformers)")
     parser.add_argument("--tolerance", type=float, help="exact, sequence: largest total variation that counts as rounding")
     parser.add_argument(
         "--detect", type=float, default=0.02, help="sampled, log: total variation not to miss (default: %(default)s)"
@@ -200,8 +247,9 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, Fitting | None]:
     if options.log is not None:
         if options.callable is not None:
             raise InvalidParameter("A log is audited without a callable; got both. Drop one of them.")
-        law = None if options.law is None else _laws(options, (1,))[0]
-        return audit.log(options.log, law=law, detect=options.detect, **errors), None
+        return _log(options, errors), None
+    if options.expected is not None:
+        raise InvalidParameter("--expected is of a record of acceptance; got none. Name it with --log FILE.")
     if options.callable is None:
         raise InvalidParameter("An audit needs module:function, or --log FILE; got neither. See python -m otm audit --help.")
     candidate = _candidate(options)
@@ -219,15 +267,33 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, Fitting | None]:
     elif options.mode == "sequence":
         found = audit.sequence_battery(candidate, num_drafts=lengths, tolerance=options.tolerance, shrink_for=0)
     else:
-        asked = {"laws": laws, "num_drafts": lengths, "seed": options.seed, "tolerance": options.tolerance}
+        asked: dict[str, Any] = {"laws": laws, "num_drafts": lengths, "seed": options.seed, "tolerance": options.tolerance}
         found = audit.battery(candidate, **asked, seconds=options.seconds, shrink_for=0, **errors)
     return found, fit
 
 
+def _log(options: argparse.Namespace, errors: dict[str, Any]) -> Audit:
+    """Audit a log of outputs, or what an engine counted if the file is no such log from its first line on."""
+    law = None if options.law is None else _laws(options, (1,))[0]
+    try:
+        if options.expected is None:
+            return audit.log(options.log, law=law, detect=options.detect, **errors)
+        return audit.acceptance(options.log, expected=options.expected, **errors)
+    except InvalidRecord as error:
+        if "Line 1 " not in str(error):
+            raise
+        try:
+            return audit.acceptance(options.log, **errors)
+        except OtmError:
+            raise error from None
+
+
 def _on_problem(fit: Fitting, problem: Problem, options: argparse.Namespace) -> Audit:
     """Audit a callable of one token on one problem, by integration if it can be."""
-    if fit.block or isinstance(fit.candidate, BlockKernel | LogitCandidate):
-        raise InvalidParameter("--draft and --target are of one token; the callable verifies blocks, or logits. Drop them.")
+    if fit.block or isinstance(fit.candidate, BlockKernel | LogitCandidate | WholeCandidate):
+        raise InvalidParameter(
+            "--draft and --target are of one token; the callable verifies blocks, or logits, or more. Drop them."
+        )
     reason = ""
     if options.mode != "sampled" and not isinstance(fit.candidate, BatchCandidate):
         try:
@@ -264,8 +330,10 @@ def _candidate(options: argparse.Namespace) -> object:
     found = _find(options.callable)
     if isinstance(found, type) and issubclass(found, Verifier):
         found = found()
-    if isinstance(found, Verifier | Candidate | BatchCandidate | BlockKernel | LogitCandidate):
+    if isinstance(found, Verifier | Candidate | BatchCandidate | BlockKernel | LogitCandidate | WholeCandidate):
         return found
+    if options.mode in _WHOLES or options.siblings or _processing(options) or (arguments_of(found) or range(0)) == range(5, 6):
+        return _whole(found, options)
     if options.batched:
         return BatchCandidate(found, name=options.callable)
     if options.uniforms is None:
@@ -277,6 +345,49 @@ def _candidate(options: argparse.Namespace) -> object:
             f"--uniforms takes two integers A,B for A·k + B; got {options.uniforms!r}. Pass 1,1, say."
         ) from error
     return Candidate(found, name=options.callable, num_uniforms=lambda num_drafts, num_tokens: per_draft * num_drafts + beside)
+
+
+def _processing(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what was said of the processing of logits."""
+    asked = {"top_k": options.top_k, "top_p": options.top_p, "min_p": options.min_p, "order": options.order}
+    asked["temperatures"] = options.temperature
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _whole(found: Any, options: argparse.Namespace) -> object:
+    """Return a callable as what --mode says, or as one of logits; refuse it if it takes another number of arguments."""
+    mode: Any = options.mode
+    if mode == "auto":
+        mode = "tree" if options.siblings else "logits"
+    if options.siblings and mode != "tree":
+        raise InvalidParameter(f"--siblings is of --mode tree; got --mode {mode}. Drop it.")
+    processing = _processing(options)
+    if mode not in _WHOLES or (processing and mode != "logits"):
+        raise InvalidParameter(
+            f"--temperature, --top-k, --top-p, --min-p and --order are of --mode logits; got --mode {mode}. Drop them."
+        )
+    if options.uniforms is not None or options.batched:
+        raise InvalidParameter(
+            f"--uniforms and --batched are of callables that are handed their drafts; got --mode {mode}. Drop them."
+        )
+    count, signature = _WHOLES[mode]
+    number = arguments_of(found)
+    if mode == "logits" and number is not None and count not in number and 4 in number:
+        if len(processing.get("temperatures", ())) != 1:
+            raise InvalidParameter(
+                f"{options.callable!r} takes four arguments: its temperature is its own. Give it: --temperature 0.7, say."
+            )
+        return LogitCandidate(
+            lambda p, q, drafts, uniforms, heat: found(p, q, drafts, uniforms), name=options.callable, **processing
+        )
+    if number is not None and count not in number:
+        takes = str(number.start) if len(number) == 1 else f"{number.start} to {number.stop - 1}"
+        raise InvalidParameter(
+            f"--mode {mode} audits {signature}; {options.callable!r} takes {takes} arguments. Drop --mode: what it is is found out."
+        )
+    if mode == "logits":
+        return LogitCandidate(found, name=options.callable, **processing)
+    return WholeCandidate(found, kind=mode, name=options.callable, siblings=options.siblings or "with")
 
 
 def _find(name: str) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import otm
+from otm import audit
 from otm.audit import BatchCandidate, BlockKernel, Candidate, LogitCandidate
 from otm.audit.broken import BROKEN, CONTROLS, ToyModels
 from otm.audit.kinds import fitting
@@ -52,7 +53,7 @@ def test_what_says_itself_what_it_is_stays_so() -> None:
 @pytest.mark.parametrize(
     ("verify", "said"),
     [
-        (lambda p, q: 0, "TypeError"),
+        (lambda p: 0, "TypeError"),
         (lambda p, q, d, u: p[5, 5, 5], "draft \\(γ, V\\), target \\(γ\\+1, V\\)"),
         (lambda p, q, d, u: "no token", "For one token: The callable must return a token"),
     ],
@@ -60,3 +61,32 @@ def test_what_says_itself_what_it_is_stays_so() -> None:
 def test_what_fits_nothing_is_refused_with_every_attempt(verify: Any, said: str) -> None:
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         fitting(verify)
+
+
+def test_two_three_and_five_arguments() -> None:
+    from otm.audit.broken import steps, trees
+    from otm.audit.templates import generate, logits, tree
+
+    assert [fitting(f).candidate.kind for f in (trees.recursive, steps.step, generate.candidate)] == [
+        "tree",
+        "step",
+        "generate",
+    ]  # type: ignore[union-attr]
+    assert fitting(tree.sequoia).candidate is tree.sequoia
+    found = fitting(logits.verify)
+    assert isinstance(found.candidate, audit.LogitCandidate)
+    assert not found.block
+
+
+def test_logits_of_a_block() -> None:
+    def block(draft: Any, target: Any, drafts: Any, uniforms: Any, temperature: float) -> list[int]:
+        row = target[0]
+        if temperature == 0.0:
+            return [int(np.argmax(row))]
+        weights = np.exp((row - row.max()) / temperature)
+        return [int(np.searchsorted(np.cumsum(weights / weights.sum()), uniforms[0], side="right"))]
+
+    assert fitting(block).block
+    found = audit.battery(block, seconds=120.0)
+    assert found.verdict == "lossless", str(found)
+    assert any("temperature 0.6" in label for label in found.audits)

@@ -45,6 +45,23 @@ def in_torch(p, q, drafts, uniforms):
 def broken(p, q, drafts, uniforms):
     raise RuntimeError("out of memory")
 
+def step(draft, target, rng):
+    law = target.next([])
+    return [int(rng.choice(len(law), p=law))]
+
+def first_child(tree, rng):
+    return [int(tree.tokens[1])] + [int(rng.choice(len(tree.target[1]), p=tree.target[1]))]
+
+def text(draft, target, request):
+    return [[0] * request.length for _ in request.input_ids]
+
+def greedy(p, q, drafts, uniforms, temperature):
+    return int(np.argmax(q))
+
+def hot(p, q, drafts, uniforms):
+    weights = np.exp(q - q.max())
+    return int(np.searchsorted(np.cumsum(weights / weights.sum()), uniforms[0], side="right"))
+
 def one_token(p, q, drafts, uniforms):
     return [int(np.searchsorted(np.cumsum(q[0]), uniforms[0], side="right"))]
 """
@@ -77,6 +94,87 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reports_and_statuses(arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", *arguments]) == status
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["audited_kernels:step"], 0, "a step that drafts by itself"),
+        (["audited_kernels:step", "--mode", "step"], 0, "a step that drafts by itself"),
+        (["audited_kernels:first_child"], 1, "a tree of 2 drafts"),
+        (["audited_kernels:first_child", "--siblings", "likeliest"], 1, "siblings the likeliest tokens"),
+        (["audited_kernels:text"], 1, "a generation of 1 row"),
+        (["audited_kernels:text", "--mode", "generate"], 1, "a generation of 1 row"),
+        (["audited_kernels:greedy"], 1, "temperature 1"),
+        (["audited_kernels:greedy", "--temperature", "0"], 0, "`audited_kernels:greedy`: lossless"),
+        (["audited_kernels:hot", "--mode", "logits", "--temperature", "1"], 0, "`audited_kernels:hot`: lossless"),
+        (["audited_kernels:hot", "--temperature", "0.5"], 1, "not lossless"),
+        (["audited_kernels:hot", "--temperature", "1", "--min-p", "0.5"], 1, "not lossless"),
+    ],
+)
+def test_modes(arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *arguments, "--seconds", "120"]) == status
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["audited_kernels:maximal", "--mode", "step"], "takes 4 arguments. Drop --mode"),
+        (["audited_kernels:step", "--mode", "tree"], "takes 3 arguments. Drop --mode"),
+        (["audited_kernels:first_child", "--mode", "exact"], "needs a function verify(draft, target, drafts, uniforms)"),
+        (["audited_kernels:step", "--mode", "sampled"], "is audited by otm.audit.battery"),
+        (["audited_kernels:step", "--drafts", "2"], "Drop them"),
+        (["audited_kernels:step", *PAIR], "are of one token"),
+        (["audited_kernels:hot", "--mode", "logits"], "its temperature is its own"),
+        (["audited_kernels:hot", "--mode", "step", "--top-k", "2"], "are of --mode logits"),
+        (["audited_kernels:step", "--mode", "step", "--uniforms", "1,1"], "handed their drafts"),
+        (["audited_kernels:step", "--mode", "step", "--siblings", "with"], "of --mode tree"),
+        (["audited_kernels:step", "--expected", "0.5"], "record of acceptance"),
+    ],
+)
+def test_modes_that_do_not_fit(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *arguments]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Traceback" not in told
+
+
+def test_a_template_runs_as_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--template", "step"]) == 0
+    (tmp_path / "printed_step.py").write_text(capsys.readouterr().out, encoding="utf-8")
+    assert main(["audit", "printed_step:candidate", "--seconds", "120"]) == 0
+    assert "lossless" in capsys.readouterr().out
+
+
+COUNTERS = """vllm:spec_decode_num_drafts_total 10000
+vllm:spec_decode_num_draft_tokens_total 20000
+vllm:spec_decode_num_accepted_tokens_total 16000
+vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 9000
+vllm:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 7000
+"""
+
+
+@pytest.mark.parametrize(
+    ("expected", "status", "said"),
+    [
+        ([], 2, "say how much is possible"),
+        (["--expected", "0.9,0.7"], 2, "no higher than a lossless scheme can have it"),
+        (["--expected", "0.8"], 1, "not lossless"),
+    ],
+)
+def test_what_an_engine_counted(
+    expected: list[str], status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "counters.txt").write_text(COUNTERS, encoding="utf-8")
+    assert main(["audit", "--log", "counters.txt", *expected]) == status
+    assert said in capsys.readouterr().out
+
+
+def test_a_file_that_is_neither_is_told_as_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "neither.txt").write_text("hello", encoding="utf-8")
+    assert main(["audit", "--log", "neither.txt"]) == 2
+    assert "Line 1 is no record" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

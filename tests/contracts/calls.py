@@ -107,6 +107,10 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield audit.Candidate, {"verify": lambda draft, target, drafts, uniforms: (int(drafts[0]), True), "name": "x"}
     yield audit.BlockKernel, {"verify": lambda draft, target, drafts, rng: drafts, "name": "x"}
     yield audit.LogitCandidate, {"verify": lambda draft, target, drafts, uniforms, temperature: int(drafts[0]), "name": "x"}
+    yield audit.WholeCandidate, {"verify": broken_trees.recursive, "kind": "tree", "name": "x", "siblings": "without"}
+    tally = trees.records.Tally.of_histogram([2, 2, 6], name="a")
+    record = otm.trees.AcceptanceRecord(form="example", unit="request", parts=(tally,), convention="")
+    yield audit.acceptance, {"record": record, "expected": (0.9, 0.8), "name": "x", "false_alarm": 0.1, "missed": 0.1}
     yield (
         audit.assert_lossless,
         {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "seed": 1, "seconds": 9.0, "shrink_for": 0.0},

@@ -54,6 +54,8 @@ NOT_TRIED: dict[str, str] = {
     "otm.audit.BlockKernel": "holds a function",
     "otm.audit.Candidate": "holds a function",
     "otm.audit.LogitCandidate": "holds a function",
+    "otm.audit.WholeCandidate": "holds a function",
+    "otm.audit.acceptance": "its error rates are tested by simulation (tests/audit/test_acceptance_audit.py)",
     "otm.audit.assert_lossless": "`otm.audit.battery`, and an assertion",
     "otm.audit.battery": "the audits of its kinds on fixed instances (tests/audit/test_batteries.py)",
     "otm.audit.broken.Mutant": "broken on purpose",

@@ -81,6 +81,16 @@ BROKEN: tuple[Mutant, ...] = (
         IID(1),
     ),
     Mutant(
+        "temperature twice",
+        "The target's temperature (here 1/2) is applied once by whoever calls the verifier, and once more by itself.",
+        ("Adibvafa/CodonTransformer#20",),
+        Candidate(one_token.temperature_twice),
+        Problem(draft=[2 / 5, 2 / 5, 1 / 5], target=[1 / 9, 4 / 9, 4 / 9], law=IID(1)),
+        Fraction(8, 99),
+        CORRECT,
+        IID(1),
+    ),
+    Mutant(
         "top-p on the draft only",
         "The draft obeys top-p, the target is verified whole.",
         ("vllm-project/vllm#10198",),

@@ -63,6 +63,12 @@ def raw_target(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
     return speculative_sampling(p, raw / raw.sum(), drafts, uniforms)
 
 
+def temperature_twice(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Apply a temperature of 1/2 to a target that has been processed already."""
+    colder = np.square(q)
+    return speculative_sampling(p, colder / colder.sum(), drafts, uniforms)
+
+
 def top_p_on_draft_only(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
     """Verify against the whole target although top-p was asked for (and the draft obeyed)."""
     return speculative_sampling(p, _untruncated(q), drafts, uniforms)

@@ -11,8 +11,9 @@ import numpy as np
 from otm.audit.batteries import battery
 from otm.audit.broken.entries import BROKEN, CONTROLS
 from otm.audit.broken.mutant import Mutant
-from otm.audit.broken.usual_tests import USUAL, Noticed, run_usual_tests, sampled_of
+from otm.audit.broken.usual_tests import USUAL, Noticed, noticed_by, run_usual_tests, sampled_of
 from otm.audit.broken.wholes import WHOLES, Whole
+from otm.audit.candidate import CandidateFailure
 from otm.audit.exact_audit import ExactAudit, exact
 from otm.audit.sequence_audit import SequenceAudit, sequence
 from otm.errors import InvalidParameter
@@ -21,6 +22,8 @@ from otm.problem import Problem
 _COLUMNS = ("verifier", "seen in", "total variation", *USUAL, "exact audit", "sampled audit")
 _HEAD = (f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}")
 _NEVER = "·"
+_FEW = 4
+"""Tokens on which steps and trees meet the usual tests: every draw of theirs is branched on."""
 
 
 def exact_of(mutant: Mutant) -> ExactAudit | SequenceAudit:
@@ -59,19 +62,25 @@ def table_row(mutant: Mutant) -> str:
 
 
 def wholes_table() -> str:
-    """Return the table of steps and kernels of trees in Markdown; nothing is drawn, so the same on every call."""
-    columns = ("code", "kind", "seen in", "total variation", "audit of the whole")
+    """Return the table of steps and kernels of trees in Markdown; seeded, so the same on every call."""
+    columns = ("code", "kind", "seen in", "total variation", *USUAL, "audit of the whole")
     return "\n".join((f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *map(whole_row, WHOLES)))
 
 
 def whole_row(whole: Whole) -> str:
-    """Return the row of one of them."""
+    """Return the row of one of them; what tests of the text notice is drawn from the law of the first token."""
     found = whole.audited()
+    rng = np.random.default_rng(list(whole.name.encode()))
+    differs = whole.differs_when_certain
+    try:
+        noticed = noticed_by(whole.first_token_law, differs, rng=rng, num_tokens=_FEW)
+    except CandidateFailure:  # which ends any test that draws
+        noticed = Noticed(float(differs), 1.0, 1.0, 1.0, 1.0, 1.0)
     kind = f"tree, siblings {whole.siblings}" if whole.siblings else "step"
     verdict = "found" if found.verdict == "not lossless" else found.verdict
     said = f"{verdict} by {found.runs} executions" if found.samples is None else f"{verdict} in {found.samples.samples:,}"
     sources = ", ".join(_link(source) for source in whole.sources)
-    return f"| {whole.name} | {kind} | {sources} | {whole.total_variation} | {said} |"
+    return f"| {whole.name} | {kind} | {sources} | {whole.total_variation} | {' | '.join(_shares(noticed))} | {said} |"
 
 
 def _shares(noticed: Noticed) -> list[str]:

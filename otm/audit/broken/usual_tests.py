@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import scipy
@@ -38,7 +39,7 @@ USUAL = ("greedy", "valid", "order", "distance ratio", "noise floor", "chi-squar
 """Names of the tests, in the order of the fields of `Noticed`."""
 
 REPETITIONS = 100
-_PAIRS = 2
+_PAIRS, _TOKENS = 2, 10
 _SAMPLES = 10_000
 _ORDERED = ((0.25, 0.25, 0.25, 0.25), (0.4, 0.3, 0.2, 0.1))
 _BLOCKS = 12_000
@@ -78,25 +79,41 @@ def run_usual_tests(mutant: Mutant, *, rng: np.random.Generator) -> Noticed:
     >>> run_usual_tests(CONTROLS[0], rng=np.random.default_rng(0)).greedy
     0.0
     """
-    pairs = random_pairs(_PAIRS)
-    laws = [output_law(mutant, *pair) for pair in pairs]
+    return noticed_by(functools.partial(output_law, mutant), fails_greedy_equality(mutant), rng=rng)
+
+
+LawOf = Callable[[tuple[float, ...], tuple[float, ...]], NDArray[np.float64]]
+"""The exact law of an output token `(V,)` from draft and target."""
+
+
+def noticed_by(law_of: LawOf, differs: bool, *, rng: np.random.Generator, num_tokens: int = _TOKENS) -> Noticed:
+    """Return how often each kind of test fails on what has these output laws.
+
+    Args:
+        law_of: the law of the token that a test looks at.
+        differs: whether its text at temperature 0 is another than the target's.
+        rng: the source of the samples.
+        num_tokens: V of the random laws.
+    """
+    chosen = random_pairs(_PAIRS, num_tokens)
+    laws = [law_of(*pair) for pair in chosen]
     each = REPETITIONS // _PAIRS
-    ratios = [fails_distance_ratio(law, q, rng) for law, (_, q) in zip(laws, pairs, strict=True) for _ in range(each)]
-    ordered = output_law(mutant, *_ORDERED)
+    ratios = [fails_distance_ratio(law, q, rng) for law, (_, q) in zip(laws, chosen, strict=True) for _ in range(each)]
+    ordered = law_of(*_ORDERED)
     return Noticed(
-        greedy=float(fails_greedy_equality(mutant)),
+        greedy=float(differs),
         valid=float(any(law.sum() < 1.0 - 1e-9 for law in laws)),
         order=float(np.mean([fails_order(ordered, rng) for _ in range(REPETITIONS)])),
         distance_ratio=float(np.mean(ratios)),
-        noise_floor=float(np.mean([exceeds_noise_floor(laws[0], pairs[0][1], rng) for _ in range(REPETITIONS)])),
-        chi_square=float(np.mean([fails_chi_square(laws[0], pairs[0][1], rng) for _ in range(REPETITIONS)])),
+        noise_floor=float(np.mean([exceeds_noise_floor(laws[0], chosen[0][1], rng) for _ in range(REPETITIONS)])),
+        chi_square=float(np.mean([fails_chi_square(laws[0], chosen[0][1], rng) for _ in range(REPETITIONS)])),
     )
 
 
 @functools.cache
-def random_pairs(count: int) -> tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]:
-    """Return pairs (draft, target) of softmaxes of uniforms on ten tokens, the same on every call."""
-    weights = np.exp(np.random.default_rng(2302).random((count, 2, 10)))
+def random_pairs(count: int, num_tokens: int = _TOKENS) -> tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]:
+    """Return pairs (draft, target) of softmaxes of uniforms, on ten tokens unless told, the same on every call."""
+    weights = np.exp(np.random.default_rng(2302).random((count, 2, num_tokens)))
     mass = weights / weights.sum(axis=-1, keepdims=True)
     return tuple((tuple(p), tuple(q)) for p, q in mass.tolist())
 

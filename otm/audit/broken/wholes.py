@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from otm.audit.broken import steps, trees
 from otm.audit.broken.entries import NO_REPORT
+from otm.audit.candidate import CandidateFailure
 from otm.audit.instances import table_model
 from otm.audit.joint_audit import JointAudit
 from otm.audit.step_audit import step
 from otm.audit.tree_audit import tree
+from otm.sequence.models import LanguageModel, ZerothOrder
 
 SIBLINGS = (-1, 0, 0)
 """The tree: two drafts for one position."""
@@ -50,11 +54,31 @@ class Whole:
         first = _STEP_LAWS[bool(self.siblings)]
         draft = table_model(lambda context: _LATER_DRAFT[context[-1]] if context else first[0], 3, 2)
         target = table_model(lambda context: _LATER_TARGET[context[-1]] if context else first[1], 3, 2)
+        return self.audited_on(draft, target)
+
+    def audited_on(self, draft: LanguageModel, target: LanguageModel) -> JointAudit:
+        """Audit it on these models: two tokens of a step, the one token of a tree of siblings."""
         rng = np.random.default_rng(0)
         if not self.siblings:
             return step(self.candidate, draft=draft, target=target, length=2, rng=rng)
         replacement = self.siblings == "with replacement"
         return tree(self.candidate, draft=draft, target=target, parents=SIBLINGS, replacement=replacement, rng=rng)
+
+    def first_token_law(self, draft: ArrayLike, target: ArrayLike) -> NDArray[np.float64]:
+        """Return the exact law of the first token `(V,)` that it writes, where the models' laws are the same everywhere."""
+        law = self.audited_on(ZerothOrder(np.asarray(draft)), ZerothOrder(np.asarray(target))).law
+        assert law is not None
+        return np.asarray(law.reshape(len(law), -1).sum(axis=1), dtype=np.float64)
+
+    @property
+    def differs_when_certain(self) -> bool:
+        """Whether it writes something else than a certain target; drafts are certain, too, or siblings of which there are two."""
+        certain = np.eye(2)
+        drafts = np.full((1, 2), 0.5) if self.siblings else certain
+        try:
+            return any(self.first_token_law(p, q)[int(q.argmax())] < 0.5 for p, q in itertools.product(drafts, certain))
+        except CandidateFailure:
+            return True
 
 
 WHOLES: tuple[Whole, ...] = (

@@ -608,7 +608,7 @@ def _described(func: Any) -> tuple[str, str | None, bool]:
     base = func._schema.name.removeprefix("aten::")
     method = f"_draw_{base.rstrip('_').removesuffix('_like')}"
     seeded = type(func.tags[0]).nondeterministic_seeded in func.tags if func.tags else False
-    return base, method if hasattr(_Shadows, method) else None, seeded
+    return base, method if method in vars(_Shadows) else None, seeded
 
 
 @functools.cache

@@ -93,6 +93,7 @@ INDEPENDENT = {(x, y): P[x] * P[y] for x, y in itertools.product(range(4), repea
 SUCCESSIVE = {(x, y): P[x] * P[y] / (1 - P[x]) for x, y in itertools.permutations(range(4), 2)}
 ONE_TOKEN: dict[str, Callable[[], tuple[Law, Law]]] = {
     "raw target": lambda: ([F(1, 5), F(2, 5), F(2, 5)], [F(1, 9), F(4, 9), F(4, 9)]),
+    "temperature twice": lambda: ([F(1, 33), F(16, 33), F(16, 33)], [F(1, 9), F(4, 9), F(4, 9)]),
     "top-p on the draft only": lambda: ([F(1, 2), F(3, 10), F(1, 5)], [F(5, 8), F(3, 8), F(0)]),
     "raw draft": lambda: (
         single(
@@ -281,7 +282,7 @@ def test_faults_outside_the_kernel_leave_a_correct_kernel(mutant: Mutant) -> Non
     draft, target = (0.2, 0.5, 0.3), (0.55, 0.4, 0.05)
     result = audit.exact(mutant.in_tests, otm.Problem(draft=draft, target=target, law=mutant.law_in_tests))
     assert result.verdict == "lossless"
-    assert len(OUTSIDE) == 10
+    assert len(OUTSIDE) == 11
 
 
 def test_sources_are_citations() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 
 import otm
 from otm import audit
+from otm.audit import tracing
 from otm.audit.draws.interception import intercepted
 from otm.audit.draws.sources import Recorded
 
@@ -26,6 +29,43 @@ def test_every_execution_begins_at_the_same_state() -> None:
                 found.append((states(), np.random.rand(), torch.rand(1).item()))
     assert found[0] == found[1]
     assert found[0][1:] == (0.5, 0.25)
+
+
+def test_draws_are_intercepted_once_for_all_drafts_of_an_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+    before = tracing.intercepted
+    monkeypatch.setattr(tracing, "intercepted", lambda: begun.append(1) or before())  # type: ignore[func-returns-value]
+    problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=otm.IID(2))
+    found = audit.exact(single, problem)
+    assert (found.method, found.cells > 9) == ("branched", True)
+    assert begun == [1]
+
+
+def test_the_compiler_of_torch_is_not_loaded_for_it() -> None:
+    """It takes seconds."""
+    code = (
+        "import sys, torch; from otm.audit.tracing import explore; "
+        "print(explore(lambda u: bool(torch.rand(()) < 0.5)).mass, 'torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("}")[1].strip() == "False"
+
+
+def test_a_battery_seeds_what_draws_by_itself() -> None:
+    """The same seed gives the same samples, whatever was drawn before."""
+
+    def found() -> Any:
+        torch.rand(3)
+        return audit.battery(slanted, laws=[otm.IID(1)], seed=3, false_alarm=0.1, missed=0.4, seconds=120.0).audits
+
+    first, second = ({label: one.row() for label, one in found().items()} for _ in range(2))
+    assert first == second
+
+
+def slanted(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+    """Sample the target from a sum of two uniforms, which has no branches."""
+    u = float((torch.rand(()) + torch.rand(())) % 1.0)
+    return int(np.searchsorted(np.cumsum(q)[:-1], u, side="right"))
 
 
 def single(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:

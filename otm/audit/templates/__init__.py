@@ -1,0 +1,31 @@
+"""Files to start an audit from, one for each kind of code that does not fit one call: they run as they are, on a stand-in.
+
+``otm audit --template tree > my_tree.py`` writes one; put your own function where the stand-in is, then ``otm audit
+my_tree:candidate``. As they stand: ``otm audit otm.audit.templates.tree:candidate``.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from otm.errors import InvalidParameter
+
+TEMPLATES = ("generate", "logits", "step", "tree", "triton", "vllm")
+"""Names of the templates: modules of this package."""
+
+
+def template(name: str) -> str:
+    """Return the source of a template.
+
+    Args:
+        name: one of `TEMPLATES`.
+
+    Raises:
+        InvalidParameter: if there is no such template.
+
+    >>> "def candidate(" in template("step")
+    True
+    """
+    if name not in TEMPLATES:
+        raise InvalidParameter(f"A template is one of {', '.join(TEMPLATES)}; got {name!r}. Choose one.")
+    return resources.files(__name__).joinpath(f"{name}.py").read_text(encoding="utf-8").rstrip()

@@ -1,0 +1,71 @@
+"""The templates: printed, importable, running as they are, and honest about what they need."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+
+import pytest
+
+import otm
+from otm import audit
+from otm.audit.templates import TEMPLATES, template, tree
+from otm.audit.verdicts import PASSED
+
+SECONDS = 120.0
+"""Enough on a busy machine; a few are used."""
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_template_is_a_file_with_a_candidate(name: str) -> None:
+    source = ast.parse(template(name))
+    assert ast.get_docstring(source)
+    assert hasattr(importlib.import_module(f"otm.audit.templates.{name}"), "candidate")
+
+
+@pytest.mark.parametrize("name", ["generate", "logits", "step"])
+def test_it_runs_and_its_stand_in_passes(name: str) -> None:
+    found = audit.battery(importlib.import_module(f"otm.audit.templates.{name}").candidate, seconds=SECONDS)
+    assert found.verdict == "lossless", str(found)
+
+
+def test_rejection_samplers_in_batches() -> None:
+    from otm.audit.templates.vllm import candidate
+
+    assert audit.battery(candidate, num_drafts=[2], seconds=SECONDS).verdict in PASSED
+
+
+@pytest.mark.parametrize("engine", ["sglang", "eagle", "sequoia"])
+def test_trees_in_every_convention(engine: str) -> None:
+    found = audit.battery(getattr(tree, engine), seconds=SECONDS)
+    assert found.verdict == "lossless", str(found)
+    assert len(found.audits) > 10
+
+
+@pytest.mark.parametrize("engine", ["sglang", "eagle"])
+def test_arrays_in_another_order_show(engine: str) -> None:
+    """Siblings are linked to the wrong node: the arrays that the adapter hands over are the ones that are read."""
+    right = getattr(tree, engine)
+
+    def wrong(drafted: tree.Any, rng: tree.Any) -> list[int]:
+        return right.verify(type(drafted)(**{**vars(drafted), "target": drafted.target[::-1]}), rng)  # type: ignore[no-any-return]
+
+    assert (
+        audit.battery(audit.WholeCandidate(wrong, kind="tree", siblings="likeliest"), seconds=SECONDS).verdict == "not lossless"
+    )
+
+
+def test_triton_interpreted_or_what_to_install() -> None:
+    from otm.audit.templates.triton import candidate
+
+    if importlib.util.find_spec("triton") is None:
+        with pytest.raises(audit.candidate.CandidateFailure, match="pip install triton"):
+            audit.battery(candidate)
+        pytest.skip("triton is not installed: its template was not run")
+    assert audit.battery(candidate, num_drafts=[1], seconds=120.0).verdict == "no difference found"
+
+
+def test_there_is_no_other() -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match="one of generate"):
+        template("flash")

@@ -1,0 +1,122 @@
+"""Steps, kernels of trees and generations in the battery: told apart by their arguments, passed when right, found when wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+from otm import audit
+from otm.audit.broken import steps, trees
+from otm.audit.candidate import CandidateFailure
+from otm.audit.templates import generate as generation_template
+
+SECONDS = 120.0
+"""Enough on a busy machine; a few are used."""
+
+
+def plain(draft: Any, target: Any, request: Any) -> list[list[int]]:
+    """Write one row, a token at a time, and refuse more."""
+    (ids,) = request.input_ids
+    text = ids.tolist()
+    for _ in range(request.length):
+        mass = otm.Processing(temperature=request.temperature, top_p=request.top_p)(target([text]).logits[0, -1])
+        text.append(int(request.rng.choice(len(mass), p=mass)))
+        if text[-1] == request.end:
+            break
+    return [text[len(ids) :]]
+
+
+def unprocessed(draft: Any, target: Any, request: Any) -> list[list[int]]:
+    """Forget the temperature."""
+    return plain(draft, target, dataclasses.replace(request, temperature=1.0))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "means"),
+    [
+        (steps.step, "a step that drafts by itself, 3 tokens"),
+        (trees.recursive, "a tree of 2 drafts"),
+        (generation_template.candidate, "a generation of 1 row"),
+    ],
+)
+def test_what_is_right_is_lossless(candidate: Any, means: str) -> None:
+    found = audit.battery(candidate, seconds=SECONDS)
+    assert found.verdict == "lossless", str(found)
+    assert means in str(found.coverage)
+    assert "by branching on draws" in str(found.coverage)
+    assert not found.left_out
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        steps.shared_noise,
+        steps.stale_row,
+        audit.WholeCandidate(trees.youngest_first, kind="tree", siblings="without"),
+        unprocessed,
+    ],
+)
+def test_what_is_wrong_is_found(candidate: Any) -> None:
+    found = audit.battery(candidate, seconds=SECONDS)
+    assert found.verdict == "not lossless"
+    assert found.severity > 0.02
+    assert "not lossless" in str(found)
+
+
+def test_what_a_loop_does_not_take_is_left_out_and_named() -> None:
+    found = audit.battery(plain, seconds=SECONDS)
+    assert found.verdict == "lossless"
+    assert any(note.startswith("two rows of different lengths") for note in found.left_out)
+    assert "two rows of different lengths" in str(found.coverage)
+
+
+def test_a_step_that_writes_more_is_compared_over_more() -> None:
+    def four(draft: Any, target: Any, rng: Any) -> list[int]:
+        text: list[int] = []
+        for _ in range(4):
+            law = target.next(text)
+            text.append(int(rng.choice(len(law), p=law)))
+        return text
+
+    found = audit.battery(four, seconds=SECONDS)
+    assert (found.verdict, found.coverage.tokens) == ("lossless", (4,))
+
+
+def test_without_branches_samples_decide_and_their_false_alarm_is_counted() -> None:
+    def summed(draft: Any, target: Any, rng: Any) -> list[int]:
+        law = target.next([])
+        u = (rng.random() + rng.random()) % 1.0
+        return [int(np.searchsorted(np.cumsum(law)[:-1], u, side="right"))]
+
+    found = audit.battery(summed, seconds=SECONDS)
+    assert found.verdict == "no difference found"
+    assert 0.0 < found.false_alarm <= 1e-9 + 1e-15
+    assert "samples" in found.summary()
+
+
+def test_what_fails_everywhere_says_so() -> None:
+    with pytest.raises(CandidateFailure, match="out of memory"):
+        audit.battery(lambda tree, rng: 1 / 0 if False else (_ for _ in ()).throw(RuntimeError("out of memory")))
+
+
+def test_laws_and_lengths_are_not_of_wholes() -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match="drafts by itself"):
+        audit.battery(steps.step, laws=[otm.IID(1)])
+    with pytest.raises(otm.errors.InvalidParameter, match=r"otm\.audit\.battery"):
+        audit.sampled_battery(steps.step, rng=np.random.default_rng(0))
+    with pytest.raises(otm.errors.InvalidParameter, match="needs a function"):
+        audit.exact_battery(trees.recursive)
+    with pytest.raises(otm.errors.InvalidParameter, match="is of kind 'step'"):
+        audit.tree(
+            audit.WholeCandidate(steps.step, kind="step"),
+            draft=otm.sequence.ZerothOrder([0.5, 0.5]),
+            target=otm.sequence.ZerothOrder([0.5, 0.5]),
+            parents=(-1, 0),
+            rng=np.random.default_rng(0),
+        )
+    with pytest.raises(otm.errors.InvalidParameter, match="one of 'with'"):
+        audit.WholeCandidate(steps.step, kind="tree", siblings="some")  # type: ignore[arg-type]
