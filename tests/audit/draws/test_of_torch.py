@@ -77,6 +77,7 @@ def kept() -> tuple[int, ...]:
         (lambda: int((torch.rand(1, dtype=torch.float64) > W.cumsum(0)).sum()), BY_WEIGHT),
         (race_in_place, BY_WEIGHT),
         (guarded_race, BY_WEIGHT),
+        (lambda: (torch.rand(0).numel(), int(torch.multinomial(W, 1)))[1], BY_WEIGHT),
         (rows_of_their_own, {(i, j): float(W[i] * W[j]) for i in range(3) for j in range(3)}),
         (accepted, {0: 0.5, 1: 0.375, 2: 0.0625, 3: 0.0625}),
         (kept, {**{(i, -1): 0.75 * p for i, p in BY_WEIGHT.items()}, **{(7, i): 0.25 * p for i, p in BY_WEIGHT.items()}}),
