@@ -103,6 +103,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "maximum": lambda a, b: _bounded(a, b, 0),
     "minimum": lambda a, b: _bounded(a, b, 1),
 }
+_ASKED: dict[str, Callable[[float], bool]] = {"isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite}
 _ORDER: dict[str, Callable[[Any, Any], Any]] = {
     "lt": operator.lt,
     "le": operator.le,
@@ -331,6 +332,8 @@ class _Shadows:
             return special(func, args, kwargs, given)
         if numbers and given.get("out") is None:
             self.met(*given.values())
+            if plain in _ASKED:  # NumPy and Python answer the same of numbers
+                return self._each(func, args, kwargs, (given["self"],), functools.partial(_asked_of, _ASKED[plain]))
             if plain in _UNARY:
                 return self._each(func, args, kwargs, (given["self"],), functools.partial(_unary, plain))
             if plain in _BINARY and given.get("rounding_mode") is None:
@@ -657,6 +660,11 @@ def _and(a: Any, b: Any) -> Later:
 
 def _or(a: Any, b: Any) -> Later:
     return Later(lambda: bool(_settled(a)) or bool(_settled(b)))
+
+
+def _asked_of(question: Callable[[float], bool], thing: Any) -> bool:
+    """Ask an element whether it is finite or the like; random numbers are, but on a set of probability 0."""
+    return question(0.0 if isinstance(thing, Number) else float(_settled(thing)))
 
 
 def _unary(name: str, x: Any) -> Any:

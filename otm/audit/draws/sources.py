@@ -163,7 +163,8 @@ class Traced(Draws):
             raise self.escape("a generator was set back and drew otherwise than before")
         if elements is None:
             elements = make()
-            self._known[state] = signature, elements
+            if elements:  # a draw of nothing leaves the generator as it is: what comes next has the same state
+                self._known[state] = signature, elements
         self.events.append(elements)
         return list(elements)
 

@@ -25,6 +25,13 @@ def race_in_place() -> int:
     return int(W.clone().div_(noise).argmax(dim=-1))
 
 
+def guarded_race() -> int:
+    """As engines guard it: noise that is 0, infinite or no number is replaced, and never is."""
+    noise = torch.empty_like(W).exponential_()
+    safe = torch.where((noise == 0) | torch.isinf(noise) | torch.isnan(noise), 1e-10, noise)
+    return int((W / torch.where(torch.isfinite(safe), safe, 1e-10)).argmax())
+
+
 def rows_of_their_own() -> tuple[int, ...]:
     """Noise drawn row by row into a larger tensor, each row with a generator of its own."""
     noise = torch.empty(2, 3, dtype=torch.float64)
@@ -69,6 +76,8 @@ def kept() -> tuple[int, ...]:
         (lambda: int(torch.searchsorted(W.cumsum(0), torch.rand(1, dtype=torch.float64))), BY_WEIGHT),
         (lambda: int((torch.rand(1, dtype=torch.float64) > W.cumsum(0)).sum()), BY_WEIGHT),
         (race_in_place, BY_WEIGHT),
+        (guarded_race, BY_WEIGHT),
+        (lambda: (torch.rand(0).numel(), int(torch.multinomial(W, 1)))[1], BY_WEIGHT),
         (rows_of_their_own, {(i, j): float(W[i] * W[j]) for i in range(3) for j in range(3)}),
         (accepted, {0: 0.5, 1: 0.375, 2: 0.0625, 3: 0.0625}),
         (kept, {**{(i, -1): 0.75 * p for i, p in BY_WEIGHT.items()}, **{(7, i): 0.25 * p for i, p in BY_WEIGHT.items()}}),

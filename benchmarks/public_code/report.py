@@ -1,0 +1,55 @@
+"""The results of the audits as a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "public_code.json"
+PAGE = ROOT / "docs" / "public_code.md"
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+HEAD = ("code", "revision", "meant", "verdict", "largest TV", "smallest counterexample", "real executions", "audits", "s")
+
+
+def read() -> dict[str, Any]:
+    """Return the committed results; none if there are none."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"machine": {}, "rows": []}
+
+
+def write(record: dict[str, Any]) -> None:
+    """Write the results, and the page's table from them."""
+    RESULTS.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if PAGE.exists():
+        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n\n{table(record)}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
+def table(record: dict[str, Any]) -> str:
+    """Return the rows as a table in Markdown."""
+    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
+    lines += ["| " + " | ".join(_cells(row)) + " |" for row in record["rows"]]
+    return "\n".join(lines)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    path = row["code"].split(":")[0]
+    link = f"[{row['subject']}](https://github.com/{row['repository']}/blob/{row['revision']}/{path})"
+    distance = "–" if row["total_variation"] is None else f"{row['total_variation']:.4g}"
+    if row["total_variation"] is not None and row["total_variation"] < 1e-6 and row["verdict"] == "lossless":
+        distance = f"rounding, {row['total_variation']:.0e}"
+    example = row["counterexample"] or (f"raises: {row['raised']}" if row["raised"] else "")
+    by = f"{row['instances']}, {row['sampled']} sampled" if row["sampled"] else str(row["instances"])
+    cells = (
+        link,
+        row["revision"][:7],
+        row["meant"],
+        f"**{row['verdict']}**",
+        distance,
+        example,
+        row["confirmed"],
+        by,
+        f"{row['seconds']:.1f}",
+    )
+    return tuple(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)

@@ -1,0 +1,234 @@
+"""What public loops call: toy models in the shape of transformers' and of engines', over any of this library's toy models.
+
+All of them keep what real ones keep (keys and values by position, masks, positions), with tokens as keys, so that a stale or
+misplaced row gives another law. The first token is a prompt that the laws do not look at; `offset` moves tokens up, for code to
+which 0 is special.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+PROMPT = 1
+"""The token of the prompt."""
+
+
+class Toy:
+    """A next-token law as logits."""
+
+    def __init__(self, model: Any, *, offset: int = 0, dtype: torch.dtype = torch.float64, temperature: float = 1.0) -> None:
+        self.model, self.offset, self.dtype, self.temperature = model, offset, dtype, temperature
+        self.num_tokens = model.num_tokens + offset
+        self.device = torch.device("cpu")
+        self.config = types.SimpleNamespace(vocab_size=self.num_tokens, is_encoder_decoder=False)
+
+    def row(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Return the logits `(V,)` after the prompt and these tokens."""
+        law = np.zeros(self.num_tokens)
+        law[self.offset :] = self.model.next([int(token) - self.offset for token in tokens])
+        return (torch.from_numpy(law).log() * self.temperature).to(self.dtype)
+
+
+class Causal(Toy):
+    """A model as transformers': ids in, logits and past keys out; each key is its token."""
+
+    def __call__(self, ids: Any = None, *args: Any, input_ids: Any = None, past_key_values: Any = None, **kwargs: Any) -> Any:
+        """Return logits `(B, T, V)` after each of the ids, and the keys of all so far."""
+        ids = input_ids if ids is None else ids
+        old = ids[:, :0] if past_key_values is None else past_key_values[0][0][:, 0, :, 0].long()
+        seen = torch.cat([old.expand(ids.shape[0], -1), ids], dim=1)
+        first = seen.shape[1] - ids.shape[1]
+        logits = torch.stack([torch.stack([self.row(row[1 : t + 1]) for t in range(first, len(row))]) for row in seen.tolist()])
+        keys = seen[:, None, :, None].to(self.dtype)
+        return types.SimpleNamespace(logits=logits, last_hidden_state=logits, past_key_values=((keys, keys.clone()),))
+
+
+class Halves:
+    """The same cut in two, as transformers' models have it: `model` gives hidden states, `lm_head` the logits from them."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = Causal(model)
+        self.model.get_input_embeddings = lambda: types.SimpleNamespace(weight=torch.zeros(1))
+
+    def lm_head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the hidden states, which are the logits."""
+        return hidden
+
+
+class Positioned(Toy):
+    """A model with a static cache, as gpt-fast's: tokens are written at the given positions and seen up to each."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.cache: dict[int, int] = {}
+
+    def __call__(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Return logits `(1, T, V)` after each of the tokens."""
+        for position, token in zip(positions.reshape(-1).tolist(), ids.reshape(-1).tolist(), strict=True):
+            self.cache[position] = token
+        rows = [self.row([self.cache[i] for i in range(1, position + 1)]) for position in positions.reshape(-1).tolist()]
+        return torch.stack(rows)[None]
+
+
+class Masked(Toy):
+    """An engine as Sequoia's: tokens are kept at storage places, and a mask says which of them each query sees."""
+
+    def __init__(self, model: Any, *, max_length: int, offset: int) -> None:
+        super().__init__(model, offset=offset)
+        self.tokens, self.places = [0] * max_length, [0] * max_length
+        self.engine = types.SimpleNamespace(max_length=max_length, kv_cache=self)
+
+    def inference(self, *, input_ids: Any, storage_ids: Any, position_ids: Any, attn_mask: Any) -> torch.Tensor:
+        """Return logits `(1, T, V)`."""
+        for token, storage, place in zip(input_ids[0].tolist(), storage_ids.tolist(), position_ids[0].tolist(), strict=True):
+            self.tokens[storage], self.places[storage] = token, place
+        rows = []
+        for visible in (attn_mask[0, 0] == 0).tolist():
+            seen = sorted((self.places[i], self.tokens[i]) for i, open_ in enumerate(visible) if open_)
+            rows.append(self.row([token for _, token in seen[1:]]))
+        return torch.stack(rows)[None]
+
+    graph_inference = inference
+
+    def gather_kv_incremental(self, indices: Sequence[int], offset: int) -> None:
+        """Move accepted rows behind the text and forget the rest."""
+        kept = [(self.tokens[i], self.places[i]) for i in indices]
+        for i in range(offset, len(self.tokens)):
+            self.tokens[i], self.places[i] = kept[i - offset] if i - offset < len(kept) else (0, 0)
+
+
+class Hierarchy:
+    """TriForce's engine: a small model, the target with a retrieved cache, and the target, over one text with a prompt of two."""
+
+    def __init__(self, small: Any, middle: Any, target: Any) -> None:
+        self.small, self.middle, self.target = Toy(small), Toy(middle), Toy(target)
+        self.text: list[int] = []
+        self.seq_len = 0
+        cache = types.SimpleNamespace(
+            reset=_nothing, evict_for_spec=_nothing, print_status=_nothing, start_size=0, recent_size=0
+        )
+        model = types.SimpleNamespace(device="cpu", config=types.SimpleNamespace(_name_or_path=""))
+        self.engine = types.SimpleNamespace(kv_cache=self, draft_cache=cache, graph_cache=cache, model=model)
+        self.reset = self.print_status = self.graph_draft_prefill = self.update_graph_cache = _nothing
+
+    def begun(self) -> Hierarchy:
+        """Return it with the first token of the prompt read."""
+        self.inference(torch.tensor([[PROMPT]]))
+        return self
+
+    def inference(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Return the target's logits after each token, all of which enter the cache."""
+        self.text = [*self.text[: self.seq_len], *input_ids[0].tolist()]
+        self.seq_len, first = len(self.text), len(self.text) - input_ids.shape[1]
+        return torch.stack([self.target.row(self.text[2 : i + 1]) for i in range(first, len(self.text))])[None]
+
+    def graph_draft_inference(self, input_ids: torch.Tensor, gamma_offset: int) -> torch.Tensor:
+        """Return the small model's law after the last of these tokens."""
+        tokens = [*self.text[: self.seq_len], *input_ids[0].tolist()]
+        return self.small.row(tokens[2 : self.seq_len + gamma_offset + 1]).exp()
+
+    def graph_verify(self, input_ids: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        """Return the middle model's law after each of these tokens."""
+        tokens = [*self.text[: self.seq_len], *input_ids[0].tolist()]
+        return torch.stack([self.middle.row(tokens[2 : self.seq_len + i + 1]).exp() for i in range(input_ids.shape[1])])
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Do nothing, as there is nothing to keep."""
+
+
+def two_siblings(utilities: Any, tree: Any) -> Any:
+    """Return what makes a tree of Sequoia's with a root and two children, but the engines: anew for each text."""
+    tree.__init__.__defaults__ = ("cpu", 512, torch.float32)  # in place of float16, whose rounding would show
+
+    def fittings() -> dict[str, Any]:
+        grow: dict[str, Any] = {"roots": [[0], [1, 2]], "branches": [[2]], "Successors": [[1, 2], [], []], "size": 3}
+        grow |= {"depth": torch.tensor([0, 1, 1]), "mask": torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 1.0]])}
+        sampled = {0: lambda logits, rand: utilities.sampling_without_replacement(logits, rand, 2, 1.0)}
+        buffers = {"attn_mask": torch.zeros(16, 16), "position_ids": torch.zeros(16).long(), "max_length": 16}
+        kernels = {"residual_graph": utilities.get_residual, "sampling_callables": sampled}
+        return {"grow_map": grow, "sample_gather_indices": {0: torch.tensor([0, 1])}, **buffers, **kernels}
+
+    return fittings
+
+
+class Unpinned:
+    """torch without pinned memory, which needs an accelerator."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(torch, name)
+        if name not in ("tensor", "arange", "ones", "full"):
+            return found
+
+        def unpinned(*args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
+            return found(*args, **kwargs)
+
+        return unpinned
+
+
+def from_vllm(*, block: bool, entropy: bool) -> dict[str, Any]:
+    """Return what vllm-ascend's rejection sampler has from vLLM and from its configuration."""
+    thresholds = {"posterior_threshold": 0.95, "posterior_alpha": 0.4}
+    settings = types.SimpleNamespace(enable_block_verify=block, enable_entropy_verify=entropy, **thresholds)
+    config = types.SimpleNamespace(rejection_sampler_config=settings, enable_reduce_sample=False)
+    return {
+        "torch": Unpinned(),
+        "HAS_TRITON": False,
+        "GREEDY_TEMPERATURE": 0,
+        "PLACEHOLDER_TOKEN_ID": -1,
+        "MAX_SPEC_LEN": 128,
+        "get_ascend_config": lambda: config,
+        "generate_uniform_probs": lambda n, counts, generators, device: torch.rand(n, dtype=torch.float64),
+    }
+
+
+class NoBar:
+    """No progress bar."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.n = 0
+
+    def __enter__(self) -> NoBar:
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        pass
+
+    def update(self, n: int) -> None:
+        """Show nothing."""
+
+
+class NoTokenizer:
+    """A tokenizer that is not downloaded."""
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> NoTokenizer:
+        """Return one that decodes nothing."""
+        return cls()
+
+    def decode(self, *args: Any, **kwargs: Any) -> str:
+        """Return no text."""
+        return ""
+
+
+def depths(tree: Any) -> torch.Tensor:
+    """Return the depth of each node of a drafted tree."""
+    found = [0]
+    for parent in tree.parents[1:]:
+        found.append(found[parent] + 1)
+    return torch.tensor(found)
+
+
+def answering(logits: torch.Tensor) -> Any:
+    """Return a model of transformers' that has these logits, whatever it is asked."""
+    return lambda **_: types.SimpleNamespace(logits=logits)
+
+
+def no_draft() -> Any:
+    """Return OPT-Tree's model as far as its next draft is not looked at."""
+    return types.SimpleNamespace(draft=lambda *_: (torch.zeros(1, 1).long(), torch.zeros(1).long(), torch.ones(1, 1), None))
