@@ -276,7 +276,10 @@ def _checked_log(log: Array, mass: Array, name: str) -> Array:
 def unchecked_table(
     p: Array, q: Array, log_draft: Array | None, log_target: Array | None, columns: tuple[TableColumn, ...]
 ) -> AcceptanceTable:
-    """Return the table of distributions that are known to be some, such as what a softmax has just given."""
+    """Return the table of distributions that are known to be some, such as what a softmax has just given.
+
+    Compiled rows need not be divided by their sums.
+    """
     return _table(p, q, log_draft, log_target, columns)[0]
 
 
