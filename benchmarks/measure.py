@@ -81,7 +81,7 @@ def one_batch_behind(threads: int, seconds: float) -> list[dict[str, Any]]:
 
 
 def _without_numba(function: Callable[[], object]) -> object:
-    with mock.patch("otm.table.table.compiled", lambda _: None):
+    with mock.patch("otm.table.table.compiled", lambda _: None), mock.patch("analysis.run.columns.compiled", lambda _: None):
         return function()
 
 

@@ -20,6 +20,8 @@ _NUMPY: Any = array_api_compat.array_namespace(np.empty(0))
 Array = Any
 """An array of any supported namespace; shapes are given in docstrings as `(..., V)`."""
 
+UNIT_ROUNDOFF = 2.0**-53
+
 # Rows are processed in chunks of at most this many elements, so that temporaries stay in cache and peak extra memory is
 # bounded by a few chunks, not by a few copies of the input.
 CHUNK_ELEMENTS = 1 << 19
@@ -141,6 +143,8 @@ def total(array: Array) -> Array:
     NumPy sums pairwise and torch in vector lanes, so the error is O(log V) units in the last place.
     """
     xp = namespace(array)
+    if isinstance(array, np.ndarray) and array.ndim > 1 and array.strides[-1] != array.itemsize:
+        array = np.ascontiguousarray(array)  # NumPy adds such rows up column by column, one term after the other
     return xp.sum(array, axis=-1, dtype=xp.float64)
 
 

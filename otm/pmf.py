@@ -59,7 +59,7 @@ def as_pmfs(named: Mapping[str, object], *, gradients: bool = False) -> list[Arr
     >>> as_pmfs({"draft": [0.25, 0.75], "target": [1, 0]})[1]
     array([1., 0.])
     """
-    arrays = [_as_real_array(values, name, gradients=gradients) for name, values in named.items()]
+    arrays = as_rows(named, gradients=gradients)
     with quiet():
         sums = [total(array) for array in arrays]
         asked = [_extremes(untracked(array), untracked(each)) for array, each in zip(arrays, sums, strict=True)]
@@ -67,6 +67,15 @@ def as_pmfs(named: Mapping[str, object], *, gradients: bool = False) -> list[Arr
         _checked(array, each, extremes, name)
         for array, each, extremes, name in zip(arrays, sums, _read(asked), named, strict=True)
     ]
+
+
+def as_rows(named: Mapping[str, object], *, gradients: bool = False) -> list[Array]:
+    """Return arrays of float32 or float64 by name, of which it is not yet known whether they are distributions.
+
+    >>> as_rows({"draft": [3, 1]})[0]
+    array([3., 1.])
+    """
+    return [_as_real_array(values, name, gradients=gradients) for name, values in named.items()]
 
 
 def _extremes(array: Array, sums: Array) -> Array | list[float]:

@@ -85,3 +85,10 @@ def test_by_rows_joins_chunks_of_any_shape(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(_arrays, "CHUNK_ELEMENTS", 10)
     result = _arrays.by_rows(lambda x: np.stack([x.sum(axis=-1), x.max(axis=-1)]), array)
     np.testing.assert_array_equal(result, np.stack([array.sum(axis=-1), array.max(axis=-1)]))
+
+
+def test_sums_do_not_depend_on_the_order_in_memory() -> None:
+    """Rows that lie column by column would be added up one term after the other: V units of roundoff instead of 64."""
+    rows = np.random.default_rng(0).random((3, 100_000))
+    assert np.array_equal(_arrays.total(np.asfortranarray(rows)), _arrays.total(rows))
+    assert not np.array_equal(np.asfortranarray(rows).sum(axis=-1), _arrays.total(rows))

@@ -57,12 +57,13 @@ def settings_of(
     ]
 
 
-def distributions(logits: Any, settings: Sequence[Processing]) -> Iterator[tuple[Any, Any]]:
+def distributions(logits: Any, settings: Sequence[Processing], *, as_weights: bool = False) -> Iterator[tuple[Any, Any]]:
     """Yield the probabilities of each setting and their logarithms, `(..., V)` each, of the logits' array kind and dtype.
 
     Args:
         logits: `(..., V)`, float32 or float64, NumPy or torch.
         settings: (temperature, top_p) pairs.
+        as_weights: for what divides rows by their sums itself and takes its own logarithms: exp((z − max z)/T) will do.
 
     Logarithms are finite everywhere, meaningless where the probability is 0, and None where none are at hand.
     """
@@ -73,11 +74,11 @@ def distributions(logits: Any, settings: Sequence[Processing]) -> Iterator[tuple
             # A device sorts as fast as it divides; the extremes are rare.
             yield otm.from_logits(logits, temperature=temperature, top_p=None if top_p == 1.0 else top_p), None
         elif top_p == 1.0:
-            yield _softmax(_scaled(logits, logits.max(axis=-1, keepdims=True), temperature))
+            yield _softmax(_scaled(logits, logits.max(axis=-1, keepdims=True), temperature), as_weights)
         else:
             if likeliest is None:
                 likeliest = _largest(logits, max(1, logits.shape[-1] // _PART))
-            yield _nucleus(logits, likeliest, temperature, top_p)
+            yield _nucleus(logits, likeliest, temperature, top_p, as_weights)
 
 
 def _largest(logits: np.ndarray, count: int) -> np.ndarray:
@@ -88,7 +89,9 @@ def _largest(logits: np.ndarray, count: int) -> np.ndarray:
     return top[..., ::-1]
 
 
-def _nucleus(logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_p: float) -> tuple[np.ndarray, np.ndarray]:
+def _nucleus(
+    logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_p: float, as_weights: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the distribution and its finite logarithm; the tokens kept are those that `otm.from_logits` keeps."""
     import torch
 
@@ -106,6 +109,8 @@ def _nucleus(logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_
     for row in np.flatnonzero(keep.sum(axis=-1) != count):
         keep[row] = otm.from_logits(rows[row], temperature=temperature, top_p=top_p) > 0
     mass *= torch.from_numpy(keep)
+    if as_weights:
+        return mass.numpy().reshape(shape), None
     return tuple(array.reshape(shape) for array in _normalised(mass, scaled))  # type: ignore[return-value]
 
 
@@ -135,10 +140,12 @@ def _scaled(logits: np.ndarray, largest: np.ndarray, temperature: float) -> np.n
     return scaled
 
 
-def _softmax(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _softmax(scaled: np.ndarray, as_weights: bool) -> tuple[np.ndarray, np.ndarray | None]:
     """Return exp(x)/Σ exp(x) and its finite logarithm; torch's exponential is three times as fast as NumPy's."""
     import torch
 
+    if as_weights:
+        return torch.from_numpy(scaled).exp_().numpy(), None
     return _normalised(torch.from_numpy(scaled).exp(), scaled)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._numba import compiled
 from otm.table import table_columns
 from otm.table.table import DESCRIPTIONS, unchecked_table
 
@@ -49,9 +50,11 @@ def _chunk(draft: Any, target: Any, settings: Sequence[Setting], ks: Sequence[in
         draft, target = (z.astype(np.float64) if isinstance(z, np.ndarray) else z.double() for z in (draft, target))
     values = []
     columns = table_columns(ks)
+    # Compiled rows are divided by their sums, and their logarithms taken, as they are read.
+    as_weights = isinstance(draft, np.ndarray) and compiled("otm.table.compiled") is not None
     for (p, log_p), (q, log_q) in zip(
-        distributions(draft, [setting.draft for setting in settings]),
-        distributions(target, [setting.target for setting in settings]),
+        distributions(draft, [setting.draft for setting in settings], as_weights=as_weights),
+        distributions(target, [setting.target for setting in settings], as_weights=as_weights),
         strict=True,
     ):
         table = unchecked_table(p, q, log_p, log_q, columns)

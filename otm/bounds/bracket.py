@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm._arrays import as_scalar_or_array, clip
-from otm.bounds.outward import UNIT_ROUNDOFF
+from otm._arrays import UNIT_ROUNDOFF, as_scalar_or_array, clip
 from otm.drafts.iid import IID
 from otm.problem import Problem, require_law
 from otm.results import Certified

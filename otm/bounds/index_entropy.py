@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 
-from otm._arrays import Array, namespace
-from otm.bounds.outward import UNIT_ROUNDOFF, sum_units
+from otm._arrays import UNIT_ROUNDOFF, Array, namespace
+from otm.bounds.outward import sum_units
 from otm.divergences import kl_divergence
 from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement

@@ -8,9 +8,8 @@ that is 3ν for terms made of p and q, and a few units for the operations on a t
 
 from __future__ import annotations
 
-from otm._arrays import Array, clip
+from otm._arrays import UNIT_ROUNDOFF, Array, clip
 
-UNIT_ROUNDOFF = 2.0**-53
 _LEAST = 5e-324
 
 

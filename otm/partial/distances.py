@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from otm._arrays import as_scalar_or_array, quiet
+from otm._arrays import UNIT_ROUNDOFF, as_scalar_or_array, quiet
 from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
 from otm.overlap import OverlapCurve
 from otm.partial.completion import Completion
@@ -15,8 +15,6 @@ from otm.partial.known import Floats, Mask
 from otm.partial.pair import PartialPair
 from otm.partial.top import TopTokens
 from otm.pmf import check_instance
-
-_UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,7 +56,7 @@ def divergences(pair: PartialPair) -> PartialDivergences:
     """
     check_instance(pair, PartialPair, name="pair")
     near, far, known = pair.closest, pair.furthest, pair.layout
-    floating = 32.0 * (near.draft.shape[-1] + 16) * _UNIT_ROUNDOFF
+    floating = 32.0 * (near.draft.shape[-1] + 16) * UNIT_ROUNDOFF
     shift = (known.shift_draft + known.shift_target).reshape(pair.batch_shape)
     rounded = _inexact(pair.draft, pair.num_tokens) | _inexact(pair.target, pair.num_tokens)
     pieces = {}
@@ -107,7 +105,7 @@ def _tail_rounding(pair: PartialPair, completion: Completion, swap: bool) -> tup
         (pair.draft, known.draft, known.draft_tail, completion.draft),
         (pair.target, known.target, known.target_tail, completion.target),
     ):
-        error = 4.0 * (width + 4) * _UNIT_ROUNDOFF * tail + side.tail_error.reshape(-1)
+        error = 4.0 * (width + 4) * UNIT_ROUNDOFF * tail + side.tail_error.reshape(-1)
         unlisted = np.concatenate([listed == 0, np.ones((len(listed), width - listed.shape[1]), dtype=bool)], axis=1)
         masses.append(mass.reshape(-1, width))
         errors.append(np.where(unlisted, error[:, None], 0.0))

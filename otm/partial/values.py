@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otm._arrays import quiet
+from otm._arrays import UNIT_ROUNDOFF, quiet
 from otm.drafts.iid import IID
 from otm.drafts.iid_cut import iid_values
 from otm.errors import InvalidParameter, Unsupported
@@ -24,8 +24,6 @@ from otm.pmf import check_instance
 from otm.problem import Problem
 from otm.verbs import check_ks
 from otm.verifiers import KSeq, Maximal, Optimal, RecursiveRejection, Verifier
-
-_UNIT_ROUNDOFF = 2.0**-53
 
 
 def optimal_acceptance(pair: PartialPair, *, k: Sequence[int]) -> Interval:
@@ -215,7 +213,7 @@ def _floating(pair: PartialPair, ks: Sequence[int]) -> Floats:
     """Bound, `(len(ks), 1)`, our own rounding: sums of W + 5 masses and powers, 32 (W + min(k, 64) + 8) units of roundoff."""
     counts = np.asarray(ks, dtype=np.float64)[:, None]
     width = pair.layout.draft.shape[1] + 5
-    bound: Floats = 32.0 * (width + np.minimum(counts, 64.0) + 8.0) * _UNIT_ROUNDOFF
+    bound: Floats = 32.0 * (width + np.minimum(counts, 64.0) + 8.0) * UNIT_ROUNDOFF
     return bound
 
 

@@ -2,16 +2,18 @@
 
 The formulas are those of `otm.table.arrays`, which serves devices and hosts without numba, and which the tests hold this module
 against. On a host that way is bound by calls: hundreds of NumPy operations on arrays of a tenth of a millisecond each, between
-which threads wait for the interpreter. Here the interpreter is left alone, so that threads add up, and a row is read three times:
+which threads wait for the interpreter. Here the interpreter is left alone, so that threads add up. A row is read as it is given,
+float32 or float64, and divided by its sum block by block in the first cache; no copy of it is made:
 
-* once for its descriptions and once for all that needs no order, block by block in the first cache. Powers (1 − p)^k of small p are
-  series in p, so that all k share the moments Σ q p^n;
+* once for its sums, once for all that needs no order: the schemes of one draft, entropies and divergences (a logarithm of a block
+  is a polynomial, four or eight at a time), and powers (1 − p)^k, whose series in p lets all k share the moments Σ q p^n;
 * once along the order of q/p, after a sort of the tokens with mass, which stays NumPy's, because that is vectorised. The races need
   it: their terms depend on every token's rank. On a stretch of the order where the match probability h = c (1 + y) hardly changes
   all k share the moments Σ q y^n.
 
-The optimum looks into the few blocks of the order that can hold it, K-SEQ, recursive rejection, lenience and the greedy optimum
-search it.
+What is left of the order are the masses at the ends of its blocks. The optimum looks into the few blocks that can hold it; K-SEQ,
+recursive rejection, lenience and the greedy optimum find theirs, and the gate of `Fuzzy` most often needs none. So the one array
+of a row's length that is made is the order.
 
 Floating-point sums may be reordered (`reassoc`) and fused (`contract`), nothing else: infinities and NaN are meant and kept.
 """
@@ -20,10 +22,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from otm._arrays import quiet
@@ -71,6 +75,7 @@ _FUZZY = SINGLE.index("fuzzy_iid")
 
 # Read-only arrays are another type to numba; what takes these takes writable ones too.
 _ROWS = types.Array(types.float64, 2, "C", readonly=True)
+_ROW = types.Array(types.float64, 1, "C", readonly=True)
 
 DESCRIBED = ("draft_entropy", "target_entropy", "tv", "kl_target_draft", "kl_draft_target")
 
@@ -80,12 +85,15 @@ _TV = DESCRIBED.index("tv")
 _KL_TARGET_DRAFT = DESCRIBED.index("kl_target_draft")
 _KL_DRAFT_TARGET = DESCRIBED.index("kl_draft_target")
 
-# Sums over the tokens of a row that need no order, Σ p to Σ p q without the most likely ones, as `_without_order` leaves them.
-_NUM_SUMS = 10
-_P, _Q, _OVERLAP, _SAME, _SQUARED, _KEPT, _SERIES, _SERIES_REST, _REST, _REST_SAME = range(_NUM_SUMS)
+# A block's sums over tokens in no order, and its largest masses.
+_NUM_SUMS, _NUM_PARTS = 5, 7
+_P, _Q, _OVERLAP, _SAME, _SQUARED, _MOST_P, _MOST_Q = range(_NUM_PARTS)
+
+# What is kept of a row between the two passes.
+_NUM_KEPT = 2
+_WHOLE_P, _WHOLE_Q = range(_NUM_KEPT)
 
 _FAST = frozenset({"reassoc", "contract", "nsz"})
-_LEAST = -1.7976931348623157e308  # what −∞ is taken for, so that 0 times it is 0
 _LARGEST_FINITE = np.int64(0x7FEFFFFFFFFFFFFF)
 # The same numbers as in otm.drafts.iid_cut and otm.verifiers.kseq, which a test compares: imported, they would be frozen into
 # numba's files on disk, which are made anew when this module changes and not when those do. Compiled functions stay here for the
@@ -97,10 +105,27 @@ _TERMS = (
 )
 _NARROW = 1 / 64
 _LIGHT = 1 / 16  # (1 − p)^k with k p below it: the ninth term and those after it are below 2⁻⁵³
+_LIGHTER = 2.0**-10  # the same of the fifth term
+_FEWER_TERMS = 5
 _NEGLIGIBLE = 2.0**-56  # a bound that exceeds the best value known by less is rounding
 _SMALLEST_DIVISOR = 1e-290
 _NEWTON_STEPS, _BISECTIONS, _SETTLED = 16, 60, 2.0**-52
 _UNDECIDED = 1e-9  # far beyond the rounding of a divergence, far below what a row usually leaves between it and the threshold
+_STRAND = _BLOCK // 4  # running sums of so many tokens are taken side by side: an addition waits for the one before it
+_OUT_OF_ORDER = 1.0 + 2.0**-50  # neighbours whose ratios differ by less may stand either way
+_SUMS_TO_ONE = 2.0**-50
+_LARGEST, _LOG_2 = 1.7976931348623157e308, 0.6931471805599453
+_IMMATERIAL = 1e-290  # products of two tokens' masses that have lost their digits
+_ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)  # √½ as bits
+_MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
+_LEAST_NORMAL = 2.2250738585072014e-308
+# log(1 + t)/t on [√½ − 1, √2 − 1], Chebyshev's approximation of degree 19: a relative error of 6.5e-17.
+_LOG = (
+    *(1.0, -0.4999999999999992, 0.3333333333332591, -0.25000000000033595, 0.20000000002056925),
+    *(-0.1666666666349147, 0.14285714065198032, -0.12499999996813993, 0.11111122928547465, -0.10000012799803608),
+    *(0.09090558863565067, -0.0833264971300386, 0.0769813905960958, -0.0715930776300252, 0.06616916103729839),
+    *(-0.06044932248651876, 0.0600236262459681, -0.06793484925253536, 0.0624974432991521, -0.027579154885274428),
+)
 
 
 def _part(fast: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
@@ -116,172 +141,186 @@ def _part(fast: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
     return compiled
 
 
+def _cast(given: Any, made: Any, kind: str) -> Callable[[Any], Any]:
+    """Return a function of compiled code that reads the bits of one type as another."""
+
+    def read(_typing: Any, _number: Any) -> tuple[Any, Callable[..., Any]]:
+        def code(_context: Any, builder: Any, _signature: Any, numbers: Any) -> Any:
+            return builder.bitcast(numbers[0], getattr(ir, kind)(*([64] if kind == "IntType" else [])))
+
+        return made(given), code
+
+    return cast(Callable[[Any], Any], intrinsic(read))
+
+
+_bits, _number = _cast(types.float64, types.int64, "IntType"), _cast(types.int64, types.float64, "DoubleType")
+
+
 def try_out() -> None:
     """Compute one row of one token: what is compiled is loaded or made now."""
     one = np.ones((1, 1))
-    chunk_values(one, one, one - one, one - one, [1])
+    chunk_values(one, one, [1])
 
 
 def chunk_values(
-    p: Floats, q: Floats, log_p: Floats, log_q: Floats, ks: Sequence[int]
-) -> tuple[dict[tuple[str, int], Floats], dict[str, Floats]]:
-    """Return every value of a chunk `(rows, V)` and its descriptions; float64, `ks` ascending.
+    p: NDArray[np.floating], q: NDArray[np.floating], ks: Sequence[int]
+) -> tuple[dict[tuple[str, int], Floats], dict[str, Floats], Floats]:
+    """Return every value of a chunk `(rows, V)`, its descriptions, and what tells distributions from other rows; `ks` ascending.
 
-    Logarithms may be anything but NaN where the mass is 0; a NaN makes its row's descriptions NaN.
+    Args:
+        p, q: float32 or float64, both the same; divided by their sums here, which need not be 1.
+        ks: numbers of drafts, ascending.
 
-    Cost: per row one sort of the tokens with mass and some twenty loops, four per k. Accuracy: as `otm.table.arrays`.
+    Returns:
+        Values by (stem of the column, k); descriptions by name; and `(2, rows)`, Σ p and Σ q, NaN where an entry is negative. Where
+        these are not what they should be the rest is meaningless.
+
+    Cost: per row one sort of the tokens with mass and three reads. Memory: the order, and
+    what is divided. Accuracy: as `otm.table.arrays`.
     """
-    if not p.shape == q.shape == log_p.shape == log_q.shape:  # compiled loops would read what lies beyond
+    if p.shape != q.shape or p.dtype != q.dtype:  # compiled loops would read what lies beyond
         raise ShapeMismatch(
-            f"A chunk's arrays must have one shape; got {[a.shape for a in (p, q, log_p, log_q)]}. Broadcast them."
+            f"A chunk's rows must be alike; got {p.shape} of {p.dtype}, {q.shape} of {q.dtype}. Broadcast them."
         )
-    p, q, log_p, log_q = (np.require(a, np.float64, ["C", "A"]) for a in (p, q, log_p, log_q))
-    rows = len(p)
-    described = np.empty((len(DESCRIBED), rows))
-    per_k, single = np.empty((len(PER_K), len(ks), rows)), np.empty((len(SINGLE), rows))
+    (p, sum_p), (q, sum_q) = (unit_chunk(a) for a in (p, q))
+    count, width = p.shape
+    bits = (width - 1).bit_length()
+    counts = np.asarray(ks, dtype=np.int64)
+    described, kept = np.zeros((len(DESCRIBED), count)), np.empty((count, _NUM_KEPT))
+    per_k, single = np.zeros((len(PER_K), len(ks), count)), np.empty((len(SINGLE), count))
+    top, rest = np.empty((count, ks[-1]), dtype=np.int64), np.empty((count, 2, ks[-1] + 1))
+    order, live = np.empty((count, width), dtype=np.int64), np.empty(count, dtype=np.int64)
+    wrong = np.empty(count, dtype=np.bool_)
     typical = TypicalAcceptance()
     lossy = np.asarray([Lenience().lenience, typical.delta, typical.eps, Fuzzy().threshold])
     with quiet():  # compiled code never warns, but numba may be told not to compile
-        _describe(p, q, log_p, log_q, described)
-        order, live = descending_ratio_order(p, q)
-        _values(p, q, order, live, np.asarray(ks, dtype=np.int64), lossy, described, per_k, single)
+        _read(p, q, counts, lossy, bits, order, live, kept, top, rest, described, per_k, single)
+        sort_packed(order, live)
+        _values(p, q, order, live, bits, counts, lossy, kept, top, rest, described, per_k, single, wrong)
+        for r in np.flatnonzero(wrong):
+            one = slice(r, r + 1)
+            put_in_order(p[r], q[r], order[r, : live[r]])
+            said, many, few = (np.ascontiguousarray(a[..., one]) for a in (described, per_k, single))
+            placed, about = (p[one], q[one], order[one], live[one], bits), (kept[one], top[one], rest[one])
+            _values(*placed, counts, lossy, *about, said, many, few, wrong[one])
+            per_k[..., one], single[..., one] = many, few
     values = {(stem, k): per_k[i, j] for i, stem in enumerate(PER_K) for j, k in enumerate(ks)}
     values |= {(stem, 1): single[i] for i, stem in enumerate(SINGLE)}
     if 2 in ks:
         values["spechub_greedy", 2] = values["greedy_optimal_greedy", 2]
-    return values, dict(zip(DESCRIBED, described, strict=True))
+    return values, dict(zip(DESCRIBED, described, strict=True)), np.stack([sum_p, sum_q])
 
 
-def descending_ratio_order(p: Floats, q: Floats) -> tuple[Integers, Integers]:
-    """Return each row's tokens with any mass by descending q/p, `(rows, V)`, and their number `(rows,)`; the rest is undefined.
+def sort_packed(order: Integers, live: Integers) -> None:
+    """Sort each row's first `live` entries, p/q with the token's index in its last bits.
 
-    As in `otm.overlap` the index rides in the last bits of p/q through a plain sort; a row in which those bits were needed to
-    tell two ratios apart is sorted again.
+    Non-negative finite floats sort as their bits do, and NumPy's sort of floats is the faster one.
     """
-    rows, width = p.shape
-    bits = (width - 1).bit_length()
-    order, live, wrong = np.empty((rows, width), dtype=np.int64), np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.bool_)
-    _pack(p, q, bits, order, live)
-    # Non-negative finite floats sort as their bits do, and NumPy's sort of floats is the faster one.
-    order.view(np.float64)[:, : int(live.max(initial=0))].sort(axis=-1)
-    _unpack(p, q, order, live, bits, wrong)
+    for row, count in zip(order.view(np.float64), live, strict=True):
+        row[:count].sort()
+
+
+def put_in_order(p: Floats, q: Floats, order: Integers) -> None:
+    """Order a row's tokens again by the ratios themselves."""
     with quiet():
-        for r in np.flatnonzero(wrong):
-            tokens = order[r, : live[r]]
-            tokens[:] = tokens[np.argsort(p[r, tokens] / q[r, tokens])]
-    return order, live
+        order[:] = order[np.argsort(p[order] / q[order])]
 
 
-@compile_once(types.void(_ROWS, _ROWS, _ROWS, _ROWS, types.float64[:, ::1]), fastmath=_FAST)
-def _describe(p: Floats, q: Floats, log_p: Floats, log_q: Floats, described: Floats) -> None:
-    """Fill entropies, total variation and both relative entropies, in nats."""
-    for r in range(len(p)):
-        draft_entropy = target_entropy = distance = forward = backward = 0.0
-        alone_p = alone_q = unknown_p = unknown_q = 0
-        for i in range(p.shape[1]):
-            unknown_p += log_p[r, i] != log_p[r, i]
-            unknown_q += log_q[r, i] != log_q[r, i]
-            log_draft = log_p[r, i] if log_p[r, i] > _LEAST else _LEAST
-            log_target = log_q[r, i] if log_q[r, i] > _LEAST else _LEAST
-            log_draft, log_target = log_draft if log_draft < 0.0 else 0.0, log_target if log_target < 0.0 else 0.0
-            draft_entropy -= p[r, i] * log_draft
-            target_entropy -= q[r, i] * log_target
-            excess, difference = q[r, i] - p[r, i], log_target - log_draft
-            distance += abs(excess)
-            forward += q[r, i] * difference - excess  # term by term non-negative, as in otm.divergences.kl_divergence
-            backward += excess - p[r, i] * difference
-            alone_q += (p[r, i] == 0) & (q[r, i] > 0)
-            alone_p += (q[r, i] == 0) & (p[r, i] > 0)
-        described[_DRAFT_ENTROPY, r] = np.nan if unknown_p > 0 else draft_entropy
-        described[_TARGET_ENTROPY, r] = np.nan if unknown_q > 0 else target_entropy
-        described[_TV, r] = 0.5 * distance
-        described[_KL_TARGET_DRAFT, r] = np.inf if alone_q > 0 else max(forward, 0.0)
-        described[_KL_DRAFT_TARGET, r] = np.inf if alone_p > 0 else max(backward, 0.0)
+def unit_chunk(rows: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Return rows in float64, divided by their sums, and these, NaN where an entry is negative.
 
-
-@compile_once(types.void(_ROWS, _ROWS, types.int64, types.int64[:, ::1], types.int64[::1]))
-def _pack(p: Floats, q: Floats, bits: int, packed: Integers, live: Integers) -> None:
-    """Fill, for each token with any mass, p/q with the token's index in its last bits; what is left sorts last."""
-    width = p.shape[1]
-    mask = (np.int64(1) << bits) - 1
-    for r in range(len(p)):
-        ratio = packed[r].view(np.float64)
-        count = 0
-        for i in range(width):
-            count += p[r, i] + q[r, i] > 0
-            ratio[i] = p[r, i] / q[r, i]
-        live[r] = count
-        if count == width:  # this loop is vectorised, the other cannot be
-            for i in range(width):
-                packed[r, i] = (min(packed[r, i], _LARGEST_FINITE) & ~mask) | i
-        else:
-            n = 0
-            for i in range(width):
-                if p[r, i] + q[r, i] > 0:
-                    packed[r, n] = (min(packed[r, i], _LARGEST_FINITE) & ~mask) | i
-                    n += 1
-            packed[r, n:] = _LARGEST_FINITE
-
-
-@compile_once(types.void(_ROWS, _ROWS, types.int64[:, ::1], types.int64[::1], types.int64, types.boolean[::1]))
-def _unpack(p: Floats, q: Floats, packed: Integers, live: Integers, bits: int, wrong: NDArray[np.bool_]) -> None:
-    """Leave the sorted tokens' indices, and mark rows where the bits that these took were needed to tell two ratios apart."""
-    mask = (np.int64(1) << bits) - 1
-    for r in range(len(live)):
-        wrong[r] = False
-        for j in range(1, live[r]):
-            if packed[r, j] >> bits == packed[r, j - 1] >> bits:
-                last, this = packed[r, j - 1] & mask, packed[r, j] & mask
-                wrong[r] |= p[r, this] / q[r, this] < p[r, last] / q[r, last]
-        for j in range(live[r]):
-            packed[r, j] &= mask
-
-
-@_part()
-def _ratio(p: Floats, q: Floats, token: int) -> float:
-    return float(q[token] / p[token])
-
-
-@_part()
-def _optima(
-    p: Floats, q: Floats, tokens: Integers, above_p: Floats, above_q: Floats, edges: Floats, ks: Integers, values: Floats
-) -> None:
-    """Fill α*_k = 1 − max_C [(1 − C)^k + Q(Tᶜ) − 1]⁺ over the prefixes Tᶜ of mass C (`otm.drafts.iid_cut`).
-
-    Block by block: within one the sum is bounded as within a bin (docs/theory.md, "Without a sort"), and few need a look inside.
+    Float64 rows that sum to 1 but for 8 units of roundoff are returned as they are: their masses are as close as that to p/Σp.
     """
-    n = len(tokens)
-    blocks = (n + _BLOCK - 1) // _BLOCK
-    inside, power, target = edges[0], edges[1], edges[2]
-    inside[0], power[0], target[0] = 1.0, 1.0, 0.0
-    for b in range(blocks):
-        end = min((b + 1) * _BLOCK, n) - 1
-        inside[b + 1], power[b + 1], target[b + 1] = max(1.0 - above_p[end], 0.0), 1.0, above_q[end]
-    reached = 0
-    for i, k in enumerate(ks):
-        worst = 1.0
-        for b in range(blocks + 1):
-            if k <= _LARGEST_MULTIPLIED_POWER:
-                power[b] *= _integer_power(inside[b], k - reached)
-            else:
-                power[b] = math.exp(k * math.log1p(-min(1.0 - inside[b], 1.0)))
-            worst = max(worst, power[b] + target[b])
-        reached = k
-        best = worst
-        for b in range(blocks):
-            first, end = b * _BLOCK, min((b + 1) * _BLOCK, n)
-            mass = above_p[end - 1] - (above_p[first - 1] if first > 0 else 0.0)
-            high, low = _ratio(p, q, tokens[first]), _ratio(p, q, tokens[end - 1])
-            # Without draft mass an end is best; its ratio times 0 would be NaN, which is not above either.
-            bound = min(power[b + 1] + target[b] + high * mass, power[b] + target[b + 1] - low * mass)
-            if not bound > best + _NEGLIGIBLE:
-                continue
-            for j in range(first, end):
-                if k <= _LARGEST_MULTIPLIED_POWER:
-                    worst = max(worst, _integer_power(max(1.0 - above_p[j], 0.0), k) + above_q[j])
-                else:
-                    worst = max(worst, math.exp(k * math.log1p(-min(above_p[j], 1.0))) + above_q[j])
-        values[i] = 1.0 - min(worst - 1.0, 1.0)
+    rows = np.require(rows, None, ["C", "A"])
+    sums = np.empty(len(rows))
+    is_plain = _sums(rows, sums)
+    if is_plain and rows.dtype == np.float64 and (np.abs(sums - 1.0) <= _SUMS_TO_ONE).all():
+        return rows, sums
+    unit = np.empty(rows.shape)
+    _divide(rows, sums, unit)
+    return unit, sums
+
+
+_EITHER = [types.Array(kind, 2, "C", readonly=True) for kind in (types.float64, types.float32)]
+
+
+@compile_once([types.boolean(rows, types.float64[::1]) for rows in _EITHER], fastmath=_FAST)
+def _sums(rows: NDArray[np.floating], sums: Floats) -> bool:
+    """Fill each row's sum, NaN where an entry is negative, and return whether no entry has a sign, not even a 0."""
+    width = rows.shape[1]
+    parts = np.empty((width + _BLOCK - 1) // _BLOCK)
+    is_plain = True
+    for r in range(len(rows)):
+        is_negative = False
+        for start in range(0, width, _BLOCK):
+            end, part, signs = min(start + _BLOCK, width), 0.0, np.int64(0)
+            for i in range(start, end):
+                part += rows[r, i]
+                signs |= _bits(float(rows[r, i]))
+            parts[start // _BLOCK] = part
+            if signs < 0:
+                is_plain = False
+                for i in range(start, end):
+                    is_negative |= rows[r, i] < 0
+        whole = 0.0
+        for b in range(len(parts)):
+            whole += parts[b]
+        sums[r] = np.nan if is_negative else whole
+    return is_plain
+
+
+@compile_once([types.void(rows, types.float64[::1], types.float64[:, ::1]) for rows in _EITHER])
+def _divide(rows: NDArray[np.floating], sums: Floats, unit: Floats) -> None:
+    """Fill rows in float64, divided by their sums; −0 becomes 0, or q/p would be −∞."""
+    for r in range(len(rows)):
+        scale = 1.0 / sums[r]
+        for i in range(rows.shape[1]):
+            unit[r, i] = abs(rows[r, i]) * scale
+
+
+@_part()
+def _add_up(mass: Floats, before: float, running: Floats) -> float:
+    """Fill the running sums of a block and return the last; in strands, since each addition waits for the one before it."""
+    n = len(mass)
+    if n == _BLOCK:
+        a = b = c = d = 0.0
+        for j in range(_STRAND):
+            a += mass[j]
+            b += mass[_STRAND + j]
+            c += mass[2 * _STRAND + j]
+            d += mass[3 * _STRAND + j]
+            running[j], running[_STRAND + j], running[2 * _STRAND + j], running[3 * _STRAND + j] = a, b, c, d
+        second = before + a
+        third = second + b
+        fourth = third + c
+        for j in range(_STRAND):
+            running[j] += before
+            running[_STRAND + j] += second
+            running[2 * _STRAND + j] += third
+            running[3 * _STRAND + j] += fourth
+    else:
+        part = 0.0
+        for j in range(n):
+            part += mass[j]
+            running[j] = before + part
+    return float(running[n - 1])
+
+
+@compile_once(types.int64(_ROW, _ROW, types.int64[::1], types.int64, types.float64[:, ::1], types.float64[:, ::1]))
+def _open(p: Floats, q: Floats, tokens: Integers, block: int, ends: Floats, opened: Floats) -> int:
+    """Fill a block of the order: p, q and the masses up to and with each token; return how many it has.
+
+    Called, not inlined: without `reassoc` both compiled forms do the same.
+    """
+    start = block * _BLOCK
+    n = min(_BLOCK, len(tokens) - start)
+    for j in range(n):
+        opened[0, j] = p[np.uint64(tokens[start + j])]
+    for j in range(n):
+        opened[1, j] = q[np.uint64(tokens[start + j])]
+    _add_up(opened[0, :n], ends[0, block], opened[2, :n])
+    _add_up(opened[1, :n], ends[1, block], opened[3, :n])
+    return n
 
 
 @_part()
@@ -295,21 +334,104 @@ def _integer_power(base: float, exponent: int) -> float:
     return value
 
 
+@compile_once(types.float64(types.float64, types.int64))
+def _contained(outside: float, k: int) -> float:
+    """Return (1 − C)^k as `otm.drafts.iid_cut` does."""
+    if k <= _LARGEST_MULTIPLIED_POWER:
+        return _integer_power(max(1.0 - outside, 0.0), k)
+    return math.exp(k * math.log1p(-min(outside, 1.0)))
+
+
 @_part()
-def _kseq(p: Floats, q: Floats, tokens: Integers, above_p: Floats, above_q: Floats, k: int) -> float:
+def _optima(
+    p: Floats,
+    q: Floats,
+    tokens: Integers,
+    ends: Floats,
+    opened: Floats,
+    power: Floats,
+    ks: Integers,
+    values: Floats,
+) -> None:
+    """Fill α*_k = 1 − max_C [(1 − C)^k + Q(Tᶜ) − 1]⁺ over the prefixes Tᶜ of mass C (`otm.drafts.iid_cut`).
+
+    Block by block: within one the sum is bounded as within a bin (docs/theory.md, "Without a sort"), and few need a look inside.
+    """
+    blocks = (len(tokens) + _BLOCK - 1) // _BLOCK
+    at = -1
+    for i, k in enumerate(ks):
+        worst = 1.0
+        for b in range(blocks + 1):
+            power[b] = _contained(ends[0, b], k)
+            worst = max(worst, power[b] + ends[1, b])
+        best = worst
+        for b in range(blocks):
+            mass = ends[0, b + 1] - ends[0, b]
+            # Without draft mass an end is best; its ratio times 0 would be NaN, which is not above either.
+            bound = min(power[b + 1] + ends[1, b] + ends[2, b] * mass, power[b] + ends[1, b + 1] - ends[3, b] * mass)
+            if not bound > best + _NEGLIGIBLE:
+                continue
+            if b != at:
+                _open(p, q, tokens, b, ends, opened)
+                at = b
+            for j in range(min(_BLOCK, len(tokens) - b * _BLOCK)):
+                worst = max(worst, _contained(opened[2, j], k) + opened[3, j])
+        values[i] = 1.0 - min(worst - 1.0, 1.0)
+
+
+@_part()
+def _clear(table: Floats) -> None:
+    """Fill with 0; an assignment to a slice compiles what it could complain with, a second's work."""
+    for i in range(table.shape[0]):
+        for j in range(table.shape[1]):
+            table[i, j] = 0.0
+
+
+@compile_once(types.float64(types.float64, types.int64))
+def _accept(beta: float, k: int) -> float:
+    """Return 1 − (1 − β)^k with full relative accuracy for small β."""
+    return -math.expm1(k * math.log1p(-min(max(beta, 0.0), 1.0)))
+
+
+@_part()
+def _stops(ratio: float, inside: float, outside: float, k: int) -> bool:
+    """Whether γβ ≥ p_acc does not hold any more at γ = ratio, or γ ≤ 1; NaN (∞·0) goes on."""
+    return bool(ratio <= 1.0 or ratio * inside + outside - _accept(inside + outside / ratio, k) <= 0)
+
+
+@_part()
+def _kseq(
+    p: Floats,
+    q: Floats,
+    tokens: Integers,
+    ends: Floats,
+    opened: Floats,
+    k: int,
+) -> float:
     """Return the acceptance at γ*, found in the segment r_{j+1} ≤ γ* ≤ r_j by `otm.verifiers.kseq`'s steps."""
-    n = len(tokens)
-    whole_q = above_q[n - 1]
-    low, high = 0, n
-    while low < high:  # the first tokens, those with γβ < p_acc at γ = r_j, are to be counted
-        middle = (low + high) // 2
-        r, inside, outside = _ratio(p, q, tokens[middle]), above_p[middle], whole_q - above_q[middle]
-        stops = r <= 1.0 or r * inside + outside - _accept(inside + outside / r, k) <= 0  # NaN (∞·0) goes on
-        low, high = (low, middle) if stops else (middle + 1, high)
-    inside = above_p[low - 1] if low > 0 else 0.0
-    outside = whole_q - above_q[low - 1] if low > 0 else 1.0
-    left = max(_ratio(p, q, tokens[low]), 1.0) if low < n else 1.0
-    right = max(left, min(_ratio(p, q, tokens[low - 1]), float(k))) if low > 0 else left
+    blocks = (len(tokens) + _BLOCK - 1) // _BLOCK
+    whole = ends[1, blocks]
+    low, high = 0, blocks
+    while low < high:  # the blocks whose tokens all have γβ < p_acc at their own ratio
+        b = (low + high) // 2
+        stops = _stops(ends[3, b], ends[0, b + 1], whole - ends[1, b + 1], k)
+        low, high = (low, b) if stops else (b + 1, high)
+    block, inside, outside = low, ends[0, low], whole - ends[1, low]
+    left, right = 1.0, ends[3, low - 1] if low > 0 else 0.0
+    if block < blocks:
+        n = _open(p, q, tokens, block, ends, opened)
+        low, high = 0, n
+        while low < high:
+            j = (low + high) // 2
+            stops = _stops(opened[1, j] / opened[0, j], opened[2, j], whole - opened[3, j], k)
+            low, high = (low, j) if stops else (j + 1, high)
+        if low > 0:
+            inside, outside, right = opened[2, low - 1], whole - opened[3, low - 1], opened[1, low - 1] / opened[0, low - 1]
+        if low < n:
+            left = max(opened[1, low] / opened[0, low], 1.0)
+        elif block + 1 < blocks:
+            left = max(ends[2, block + 1], 1.0)
+    right = max(left, min(right, float(k)))
     gamma = _solve_between(left, right, inside, outside, k)
     return _accept(inside + outside / gamma, k)
 
@@ -342,146 +464,175 @@ def _solve_between(left: float, right: float, inside: float, outside: float, k: 
     return gamma
 
 
-@_part()
-def _accept(beta: float, k: int) -> float:
-    """Return 1 − (1 − β)^k with full relative accuracy for small β."""
-    return -math.expm1(k * math.log1p(-min(max(beta, 0.0), 1.0)))
-
-
-@_part()
-def _excess(p: Floats, q: Floats, tokens: Integers, above_p: Floats, above_q: Floats, threshold: float) -> float:
-    """Return Σ (q − c p)₊: Q − c P of the tokens with q > c p."""
-    low, high = 0, len(tokens)
+@compile_once(types.float64(_ROW, _ROW, types.int64[::1], *(types.float64[:, ::1],) * 2, types.float64))
+def _excess(
+    p: Floats,
+    q: Floats,
+    tokens: Integers,
+    ends: Floats,
+    opened: Floats,
+    level: float,
+) -> float:
+    """Return Σ (q − t p)₊: Q − t P of the blocks with q > t p, and term by term in the block where that ends."""
+    low, high = 0, (len(tokens) + _BLOCK - 1) // _BLOCK
     while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if _ratio(p, q, tokens[middle]) > threshold else (low, middle)
-    return max(above_q[low - 1] - threshold * above_p[low - 1], 0.0) if low > 0 else 0.0
+        b = (low + high) // 2
+        low, high = (b + 1, high) if ends[2, b] > level else (low, b)
+    if low == 0:
+        return 0.0
+    n = _open(p, q, tokens, low - 1, ends, opened)
+    excess = 0.0
+    for j in range(n):
+        excess += max(opened[1, j] - level * opened[0, j], 0.0)
+    return float(max(ends[1, low - 1] - level * ends[0, low - 1] + excess, 0.0))
 
 
 @_part()
 def _recursive_rejection(
-    p: Floats, q: Floats, tokens: Integers, above_p: Floats, above_q: Floats, ks: Integers, values: Floats
+    p: Floats,
+    q: Floats,
+    tokens: Integers,
+    ends: Floats,
+    opened: Floats,
+    ks: Integers,
+    values: Floats,
 ) -> None:
     """Fill 1 − m_k from m_i = Σ (q − (m_0 + … + m_{i−1}) p)₊ (`otm.verifiers.recursive_rejection.rejection_levels`)."""
     rejected, used, drawn = 1.0, 0.0, 0
     for i, k in enumerate(ks):
         while drawn < k:
             used += rejected
-            rejected = min(_excess(p, q, tokens, above_p, above_q, used), rejected)
+            rejected = min(_excess(p, q, tokens, ends, opened, used), rejected)
             drawn += 1
         values[i] = 1.0 - rejected
 
 
 @_part(_FAST)
-def _without_order(
-    p: Floats,
-    q: Floats,
-    top: Integers,
-    ks: Integers,
-    lossy: Floats,
-    described: Floats,
-    sums: Floats,
-    moments: Floats,
-    work: Floats,
-    single: Floats,
-    per_k: Floats,
-) -> None:
-    """Fill what needs no order, in one pass, block by block: the schemes of one draft, naive, naive tree, and `sums`."""
-    sums[:] = 0.0
-    moments[:] = 0.0
-    per_k[_NAIVE_TREE], per_k[_NAIVE] = 0.0, 0.0
-    threshold = min(lossy[1] * math.exp(-described[_TARGET_ENTROPY]), lossy[2])
-    light = _LIGHT / ks[-1]
-    last = top[-1]
-    for start in range(0, len(p), _BLOCK):
-        n = min(_BLOCK, len(p) - start)
-        block_p, block_q, excess, power = p[start : start + n], q[start : start + n], work[0, :n], work[1, :n]
-        _add_single(block_p, block_q, threshold, excess, sums)
-        _add_series(block_p, block_q, sums)
-        if _is_below(block_p, light):
-            _add_moments(block_q, block_p, moments[0])
-            _add_moments(excess, block_p, moments[1])
-        else:
-            _add_powers(block_p, block_q, excess, power, ks, per_k)
-        _add_rest(block_p, block_q, start, last, p[last], sums)
-    overlap, same = sums[_OVERLAP], sums[_SAME]
-    single[_MAXIMAL] = overlap
-    # Σ |p − q| min(p, q) = Σ p q − Σ min(p, q)²
-    single[_MINHASH] = (overlap + same - sums[_SQUARED]) / (1.0 + described[_TV])
-    single[_MINHASH_RULE] = overlap / (1.0 + described[_TV])
-    single[_TYPICAL] = sums[_KEPT] + same
-    single[_FUZZY] = 1.0 if _is_closer(p, q, lossy[3], sums, described) else same
-    _naive(sums, moments, ks, per_k)
+def _logarithm(mass: float) -> float:
+    """Return log x of a normal number.
+
+    With 2^e m = x and m in [√½, √2), log x = e log 2 + t (1 − t/2 + …) at t = m − 1: no division and no table, so that loops are
+    vectorised. Accuracy: 2 u relatively, as numbers near 1 have no e log 2.
+    """
+    shifted = _bits(mass) - _ROOT_HALF
+    t = _number((shifted & _MANTISSA) + _ROOT_HALF) - 1.0
+    t2 = t * t
+    t4 = t2 * t2
+    low = (_LOG[0] + _LOG[1] * t + t2 * (_LOG[2] + _LOG[3] * t)) + t4 * (_LOG[4] + _LOG[5] * t + t2 * (_LOG[6] + _LOG[7] * t))
+    middle = (_LOG[8] + _LOG[9] * t + t2 * (_LOG[10] + _LOG[11] * t)) + t4 * (
+        _LOG[12] + _LOG[13] * t + t2 * (_LOG[14] + _LOG[15] * t)
+    )
+    high = _LOG[16] + _LOG[17] * t + t2 * (_LOG[18] + _LOG[19] * t)
+    t8 = t4 * t4
+    log: float = float(shifted >> 52) * _LOG_2 + t * (low + t8 * (middle + t8 * high))
+    return log
 
 
 @_part(_FAST)
-def _add_single(p: Floats, q: Floats, threshold: float, excess: Floats, sums: Floats) -> None:
-    """Add a block to the sums of one draft, and fill (q − p)₊."""
-    whole_p = whole_q = overlap = same = squared = kept = 0.0
+def _describe(
+    p: Floats, q: Floats, log_of_p: Floats, log_of_q: Floats, excess: Floats, described: Floats, sums: Floats
+) -> None:
+    """Add a block to entropies, total variation and both relative entropies, in nats; fill its sums of one draft and (q − p)₊.
+
+    Logarithms are taken of `log_of_p` and `log_of_q`.
+    """
+    draft_entropy = target_entropy = distance = forward = backward = 0.0
+    whole_p = whole_q = overlap = same = squared = 0.0
+    for j in range(len(p)):
+        log_p, log_q = _logarithm(log_of_p[j]), _logarithm(log_of_q[j])
+        difference = log_q - log_p
+        draft_entropy -= p[j] * log_p
+        target_entropy -= q[j] * log_q
+        forward += q[j] * difference - (q[j] - p[j])  # term by term non-negative, as in otm.divergences.kl_divergence
+        backward += (q[j] - p[j]) - p[j] * difference
     for j in range(len(p)):
         both = min(p[j], q[j])
         excess[j] = q[j] - both
+        distance += abs(q[j] - p[j])
         whole_p += p[j]
         whole_q += q[j]
         overlap += both
         same += p[j] * q[j]
         squared += both * both
+    described[_DRAFT_ENTROPY] += draft_entropy
+    described[_TARGET_ENTROPY] += target_entropy
+    described[_TV] += 0.5 * distance
+    described[_KL_TARGET_DRAFT] += forward
+    described[_KL_DRAFT_TARGET] += backward
+    sums[_P], sums[_Q], sums[_OVERLAP], sums[_SAME], sums[_SQUARED] = whole_p, whole_q, overlap, same, squared
+
+
+@_part()
+def _raise_to_normal(p: Floats, q: Floats, log_of_p: Floats, log_of_q: Floats, described: Floats) -> None:
+    """Fill masses with 1 for those whose logarithm `_logarithm` cannot take, and add what that leaves out; of 0 it is nothing."""
+    for j in range(len(p)):
+        log_of_p[j], log_of_q[j] = p[j], q[j]
+        if p[j] < _LEAST_NORMAL:
+            log_of_p[j] = 1.0
+            if p[j] > 0:
+                log = math.log(p[j])
+                described[_DRAFT_ENTROPY] -= p[j] * log
+                described[_KL_TARGET_DRAFT] -= q[j] * log
+                described[_KL_DRAFT_TARGET] += p[j] * log
+        if q[j] < _LEAST_NORMAL:
+            log_of_q[j] = 1.0
+            if q[j] > 0:
+                log = math.log(q[j])
+                described[_TARGET_ENTROPY] -= q[j] * log
+                described[_KL_TARGET_DRAFT] += q[j] * log
+                described[_KL_DRAFT_TARGET] -= p[j] * log
+
+
+@_part(_FAST)
+def _zeros(p: Floats, q: Floats) -> tuple[int, int, int]:
+    """Count the tokens of a block that have target mass only, draft mass only, and neither."""
+    alone_q = alone_p = neither = 0
+    for j in range(len(p)):
+        alone_q += (p[j] == 0) & (q[j] > 0)
+        alone_p += (q[j] == 0) & (p[j] > 0)
+        neither += (q[j] == 0) & (p[j] == 0)
+    return alone_p, alone_q, neither
+
+
+@_part()
+def _extremes(x: Floats) -> tuple[float, float]:
+    """Return the smallest and the largest mass; read as integers, since a minimum of floats is not vectorised."""
+    bits = x.view(np.int64)
+    least, most = bits[0], bits[0]
+    for j in range(len(bits)):
+        least, most = min(least, bits[j]), max(most, bits[j])
+    smallest: float = _number(least)
+    largest: float = _number(most)
+    return smallest, largest
+
+
+@_part()
+def _pack(p: Floats, q: Floats, start: int, is_dense: bool, mask: int, order: Integers, at: int) -> int:
+    """Append, for each token of a block with any mass, p/q with the token's index in its last bits; return how many are listed."""
+    if is_dense:  # this loop is vectorised, the other cannot be
+        for j in range(len(p)):
+            order[at + j] = (min(_bits(p[j] / q[j]), _LARGEST_FINITE) & ~mask) | (start + j)
+        return at + len(p)
+    for j in range(len(p)):  # the next one is written over what has no mass: no branch to guess
+        order[at] = (min(_bits(p[j] / q[j]), _LARGEST_FINITE) & ~mask) | (start + j)
+        at += (p[j] > 0) | (q[j] > 0)
+    return at
+
+
+@_part(_FAST)
+def _above(p: Floats, q: Floats, threshold: float) -> float:
+    """Return the Σ p (1 − q) of a block's tokens with q above the threshold."""
+    kept = 0.0
+    for j in range(len(p)):
         kept += p[j] * (1.0 - q[j]) if q[j] > threshold else 0.0
-    sums[_P] += whole_p
-    sums[_Q] += whole_q
-    sums[_OVERLAP] += overlap
-    sums[_SAME] += same
-    sums[_SQUARED] += squared
-    sums[_KEPT] += kept
-
-
-@_part(_FAST)
-def _add_rest(p: Floats, q: Floats, start: int, last: int, mass: float, sums: Floats) -> None:
-    """Add a block's Σ p and Σ p q of all but the most likely tokens, down to `last`; of equals the first are the more likely."""
-    rest = same = 0.0
-    for j in range(len(p)):
-        if p[j] < mass or (p[j] == mass and start + j > last):
-            rest += p[j]
-            same += p[j] * q[j]
-    sums[_REST] += rest
-    sums[_REST_SAME] += same
-
-
-@_part(_FAST)
-def _add_series(p: Floats, q: Floats, sums: Floats) -> None:
-    """Add a block to a lower bound of the Jensen–Shannon divergence and to what is left of its series at most.
-
-    With x = (p − q)/(p + q) it is Σ (p + q)/2 · Σ_n x^{2n}/(2n (2n − 1)). The first four terms are a lower bound, and what is left
-    of the series is at most x^10 times what is left of it at x = 1, where it sums to log 2.
-    """
-    lower = rest = 0.0
-    for j in range(len(p)):
-        middle = 0.5 * (p[j] + q[j])
-        x = (p[j] - q[j]) / (p[j] + q[j] if p[j] + q[j] > 0 else 1.0)
-        square = x * x
-        lower += middle * (square * (1 / 2 + square * (1 / 12 + square * (1 / 30 + square * (1 / 56)))))
-        rest += middle * square * square * square * square * square
-    sums[_SERIES] += lower
-    sums[_SERIES_REST] += rest
-
-
-@_part(_FAST)
-def _is_closer(p: Floats, q: Floats, gate: float, sums: Floats, described: Floats) -> bool:
-    """Say whether the Jensen–Shannon divergence is at most `gate`, most often without a logarithm."""
-    lower, rest = sums[_SERIES], sums[_SERIES_REST] * (math.log(2.0) - 1 / 2 - 1 / 12 - 1 / 30 - 1 / 56)
-    if lower > gate + _UNDECIDED or lower + rest < gate - _UNDECIDED:
-        return bool(lower < gate)
-    entropy = 0.0
-    for j in range(len(p)):
-        middle = 0.5 * (p[j] + q[j])
-        entropy -= middle * math.log(middle) if middle > 0 else 0.0  # half the smallest number is 0
-    return bool(entropy - 0.5 * (described[_DRAFT_ENTROPY] + described[_TARGET_ENTROPY]) <= gate)
+    return kept
 
 
 @_part(_FAST)
 def _add_powers(p: Floats, q: Floats, excess: Floats, power: Floats, ks: Integers, per_k: Floats) -> None:
     """Add a block's Σ (q − p)₊ (1 − p)^{k−1} and Σ q (1 − p)^k."""
-    power[:] = 1.0
+    for j in range(len(power)):
+        power[j] = 1.0
     reached = 0
     for i, k in enumerate(ks):
         _multiply(power, p, k - 1 - reached)
@@ -496,13 +647,13 @@ def _add_powers(p: Floats, q: Floats, excess: Floats, power: Floats, ks: Integer
 
 
 @_part(_FAST)
-def _naive(sums: Floats, moments: Floats, ks: Integers, per_k: Floats) -> None:
+def _naive(whole: float, overlap: float, moments: Floats, ks: Integers, per_k: Floats) -> None:
     """Fill what depends on Pr(token x is not among k draws): naive tree (k − 1 draws, then one more) and naive.
 
     What is missed of tokens with large p is there already; of the others the moments Σ q p^n and Σ (q − p)₊ p^n are, and
     (1 − p)^k = Σ_n C(k, n) (−p)^n.
     """
-    surplus = sums[_Q] - sums[_OVERLAP]
+    surplus = whole - overlap
     for i, k in enumerate(ks):
         missed, missed_excess = per_k[_NAIVE, i], per_k[_NAIVE_TREE, i]
         chosen = chosen_before = 1.0  # C(k, n) (−1)^n and C(k − 1, n) (−1)^n
@@ -511,20 +662,31 @@ def _naive(sums: Floats, moments: Floats, ks: Integers, per_k: Floats) -> None:
             missed_excess += chosen_before * moments[1, n]
             chosen *= -(k - n) / (n + 1.0)
             chosen_before *= -(k - 1.0 - n) / (n + 1.0)
-        per_k[_NAIVE, i] = sums[_Q] - missed
-        per_k[_NAIVE_TREE, i] = sums[_OVERLAP] + surplus - missed_excess if k > 1 else sums[_OVERLAP]
+        per_k[_NAIVE, i] = whole - missed
+        per_k[_NAIVE_TREE, i] = overlap + surplus - missed_excess if k > 1 else overlap
 
 
-@_part()
-def _is_below(x: Floats, bound: float) -> bool:
-    """Whether no mass exceeds the bound; read as integers, since a maximum of floats is not vectorised."""
-    bits = x.view(np.int64)
-    most = bits[0]
-    for j in range(len(bits)):
-        most = max(most, bits[j])
-    limit = np.empty(1)
-    limit[0] = bound
-    return bool(most <= limit.view(np.int64)[0])
+@_part(_FAST)
+def _add_few_moments(q: Floats, excess: Floats, p: Floats, moments: Floats) -> None:
+    """Add Σ q p^n and Σ (q − p)₊ p^n for the first `_FEWER_TERMS` n."""
+    q0 = q1 = q2 = q3 = q4 = e0 = e1 = e2 = e3 = e4 = 0.0
+    for j in range(len(p)):
+        square = p[j] * p[j]
+        first, second = q[j] * p[j], excess[j] * p[j]
+        q0 += q[j]
+        q1 += first
+        q2 += q[j] * square
+        q3 += first * square
+        q4 += q[j] * square * square
+        e0 += excess[j]
+        e1 += second
+        e2 += excess[j] * square
+        e3 += second * square
+        e4 += excess[j] * square * square
+    for n, value in enumerate((q0, q1, q2, q3, q4)):
+        moments[0, n] += value
+    for n, value in enumerate((e0, e1, e2, e3, e4)):
+        moments[1, n] += value
 
 
 @_part(_FAST)
@@ -568,43 +730,39 @@ def _races(
     p: Floats,
     q: Floats,
     tokens: Integers,
+    ends: Floats,
     whole_p: float,
     ks: Integers,
-    above_p: Floats,
-    above_q: Floats,
+    opened: Floats,
     work: Floats,
     moments: Floats,
     per_k: Floats,
-) -> float:
-    """Fill the running sums along the order, list races, Σ q k h/(1 + (k − 1) h), and the Poisson bound, 1 − Σ q (1 − h)^k.
+) -> tuple[float, bool]:
+    """Fill the masses at the blocks' ends, list races, Σ q k h/(1 + (k − 1) h), and the Poisson bound, 1 − Σ q (1 − h)^k.
 
     h = Pr(the draft race is won by this token | the target's is), see `otm.races`, rises along the order. On a stretch of it
     where h = c (1 + y), |y| ≤ 1/64, both are power series in y, whose weights are the moments Σ q y^n: of 1/(1 + ρ y), ρ ≤ 1, and
     of (1 − h)^k, at most 1 in size for |y| ≤ 1, so that its coefficients are at most 1.
 
     Returns:
-        The race, Σ q h.
+        The race, Σ q h, and whether two tokens stand in the wrong order.
     """
-    per_k[_LIST_RACE], per_k[_POISSON] = 0.0, 0.0
-    race = before_p = before_q = centre = 0.0
-    for start in range(0, len(tokens), _BLOCK):
-        n = min(_BLOCK, len(tokens) - start)
-        mass, target, hit, power = work[0, :n], work[1, :n], work[2, :n], work[3, :n]
-        part_p = part_q = 0.0
-        for j in range(
-            n
-        ):  # in blocks as `otm._arrays.running_sum` adds them up; both at once, since each waits for its last addition
-            token = np.uint64(tokens[start + j])
-            mass[j], target[j] = p[token], q[token]
-            part_p += mass[j]
-            part_q += target[j]
-            above_p[start + j], above_q[start + j] = before_p + part_p, before_q + part_q
-        before_p += part_p
-        before_q += part_q
-        for j in range(n):
-            rate = target[j] / mass[j] * (whole_p - above_p[start + j]) + above_q[start + j]
-            # NaN, ∞·0, is p subnormal under a zero prefix: the probability is at most p
-            hit[j] = 1.0 / rate if rate == rate else 0.0
+    _clear(moments)
+    for i in range(len(ks)):
+        per_k[_LIST_RACE, i] = per_k[_POISSON, i] = 0.0
+    race = centre = 0.0
+    swapped = 0
+    ends[0, 0] = ends[1, 0] = 0.0
+    blocks = (len(tokens) + _BLOCK - 1) // _BLOCK
+    last_p, last_q = 0.0, 0.0
+    for b in range(blocks):
+        n = _open(p, q, tokens, b, ends, opened)
+        mass, target, hit, power = opened[0, :n], opened[1, :n], work[0, :n], work[1, :n]
+        ends[0, b + 1], ends[1, b + 1] = opened[2, n - 1], opened[3, n - 1]
+        ends[2, b], ends[3, b] = target[0] / mass[0], target[n - 1] / mass[n - 1]
+        swapped += target[0] * last_p > last_q * mass[0] * _OUT_OF_ORDER + _IMMATERIAL
+        last_p, last_q = mass[n - 1], target[n - 1]
+        swapped += _match(mass, target, opened[2, :n], opened[3, :n], whole_p, hit)
         race += _dot(target, hit)
         least, most = hit[0], hit[n - 1]
         if not most <= (1.0 + _NARROW) * centre:
@@ -620,8 +778,21 @@ def _races(
     _close_stretch(moments, centre, ks, per_k)
     for i, k in enumerate(ks):
         per_k[_LIST_RACE, i] *= k
-        per_k[_POISSON, i] = before_q - per_k[_POISSON, i]
-    return race
+        per_k[_POISSON, i] = ends[1, blocks] - per_k[_POISSON, i]
+    return race, swapped > 0
+
+
+@_part()
+def _match(p: Floats, q: Floats, above_p: Floats, above_q: Floats, whole_p: float, hit: Floats) -> int:
+    """Fill h = p/(q P(tokens with smaller ratio) + p Q(tokens with at least this ratio)); count swapped neighbours."""
+    swapped = 0
+    for j in range(len(p)):
+        h = p[j] / (q[j] * (whole_p - above_p[j]) + p[j] * above_q[j])
+        # NaN, 0/0, is p subnormal or 0 under a zero prefix: the probability is at most p
+        hit[j] = h if h == h else 0.0
+        before = max(j - 1, 0)
+        swapped += q[j] * p[before] > q[before] * p[j] * _OUT_OF_ORDER + _IMMATERIAL
+    return swapped
 
 
 @_part(_FAST)
@@ -632,39 +803,7 @@ def _dot(x: Floats, y: Floats) -> float:
     return total
 
 
-@_part(_FAST)
-def _close_stretch(moments: Floats, centre: float, ks: Integers, per_k: Floats) -> None:
-    """Add a stretch's Σ q h/(1 + (k − 1) h) and Σ q (1 − h)^k from its moments, and clear those; centre 0 is no stretch."""
-    if centre > 0.0:
-        for i, k in enumerate(ks):
-            scale = 1.0 + (k - 1.0) * centre
-            rho = (k - 1.0) * centre / scale
-            series = 0.0
-            for m in range(_TERMS - 1, 0, -1):
-                series = moments[0, m] - rho * series
-            per_k[_LIST_RACE, i] += centre / scale * (moments[0, 0] + (1.0 - rho) * series)
-            per_k[_POISSON, i] += _missed(moments[0], moments[1], centre, k)
-    moments[:] = 0.0
-
-
-@_part(_FAST)
-def _add_races(q: Floats, hit: Floats, power: Floats, ks: Integers, per_k: Floats) -> None:
-    """Add a block's Σ q h/(1 + (k − 1) h) and Σ q (1 − h)^k, token by token."""
-    power[:] = 1.0
-    reached = 0
-    for i, k in enumerate(ks):
-        _multiply(power, hit, k - 1 - reached)
-        together = missed = 0.0
-        for j in range(len(q)):
-            together += q[j] * hit[j] / (1.0 + (k - 1.0) * hit[j])
-            power[j] *= max(1.0 - hit[j], 0.0)
-            missed += q[j] * power[j]
-        reached = k
-        per_k[_LIST_RACE, i] += together
-        per_k[_POISSON, i] += missed
-
-
-@_part(_FAST)
+@_part()
 def _missed(moments: Floats, powers: Floats, centre: float, k: int) -> float:
     """Return Σ q (1 − h)^k = Σ_n C(k, n) (−c)^n (1 − c)^{k−n} Σ q y^n."""
     terms, rest = min(k, _TERMS - 1), max(1.0 - centre, 0.0)
@@ -679,15 +818,48 @@ def _missed(moments: Floats, powers: Floats, centre: float, k: int) -> float:
     return missed
 
 
+@compile_once(types.void(types.float64[:, ::1], types.float64, types.int64[::1], types.float64[:, :]))
+def _close_stretch(moments: Floats, centre: float, ks: Integers, per_k: Floats) -> None:
+    """Add a stretch's Σ q h/(1 + (k − 1) h) and Σ q (1 − h)^k from its moments, and clear those; centre 0 is no stretch."""
+    if centre > 0.0:
+        for i, k in enumerate(ks):
+            scale = 1.0 + (k - 1.0) * centre
+            rho = (k - 1.0) * centre / scale
+            series = 0.0
+            for m in range(_TERMS - 1, 0, -1):
+                series = moments[0, m] - rho * series
+            per_k[_LIST_RACE, i] += centre / scale * (moments[0, 0] + (1.0 - rho) * series)
+            per_k[_POISSON, i] += _missed(moments[0], moments[1], centre, k)
+    _clear(moments)
+
+
+@_part(_FAST)
+def _add_races(q: Floats, hit: Floats, power: Floats, ks: Integers, per_k: Floats) -> None:
+    """Add a block's Σ q h/(1 + (k − 1) h) and Σ q (1 − h)^k, token by token."""
+    for j in range(len(power)):
+        power[j] = 1.0
+    reached = 0
+    for i, k in enumerate(ks):
+        _multiply(power, hit, k - 1 - reached)
+        together = missed = 0.0
+        for j in range(len(q)):
+            together += q[j] * hit[j] / (1.0 + (k - 1.0) * hit[j])
+            power[j] *= max(1.0 - hit[j], 0.0)
+            missed += q[j] * power[j]
+        reached = k
+        per_k[_LIST_RACE, i] += together
+        per_k[_POISSON, i] += missed
+
+
 @_part(_FAST)
 def _by_likely_tokens(
     p: Floats,
     q: Floats,
     tokens: Integers,
-    above_p: Floats,
-    above_q: Floats,
+    ends: Floats,
+    opened: Floats,
     top: Integers,
-    sums: Floats,
+    rest: Floats,
     ks: Integers,
     per_k: Floats,
 ) -> None:
@@ -695,46 +867,49 @@ def _by_likely_tokens(
 
     Without the first k − 1 the last draft has the law p/P(rest); Σ min(q, p/P(rest)) is H(1/P(rest)) less what those have in it.
     """
-    rest, rest_same = np.zeros(len(top) + 1), np.zeros(len(top) + 1)  # Σ p and Σ p q without the first so many
-    rest[-1], rest_same[-1] = sums[_REST], sums[_REST_SAME]
-    for i in range(len(top) - 1, -1, -1):
-        rest[i], rest_same[i] = rest[i + 1] + p[top[i]], rest_same[i + 1] + p[top[i]] * q[top[i]]
-    taken, walked, n = 0.0, 0, len(tokens)
+    likely = np.empty((2, len(top)))
+    for j in range(len(top)):
+        likely[0, j], likely[1, j] = p[top[j]], q[top[j]]
+    taken, walked, blocks = 0.0, 0, (len(tokens) + _BLOCK - 1) // _BLOCK
     for i, k in enumerate(ks):
         while walked < k - 1:
-            taken += q[top[walked]] if p[top[walked]] > 0 else 0.0
+            taken += likely[1, walked] if likely[0, walked] > 0 else 0.0
             walked += 1
-        left, together, same = rest[k - 1], 0.0, 0.0
+        left, together, same = rest[0, k - 1], 0.0, 0.0
         if left >= _SMALLEST_DIVISOR:
             level = 1.0 / left
-            together = above_q[n - 1] - _excess(p, q, tokens, above_p, above_q, level)
+            excess = _excess(p, q, tokens, ends, opened, level)
+            together = ends[1, blocks] - excess
             for j in range(k - 1):
-                together -= min(q[top[j]], level * p[top[j]])
-            together, same = max(together, 0.0), rest_same[k - 1] / left
+                together -= min(likely[1, j], level * likely[0, j])
+            together, same = max(together, 0.0), rest[1, k - 1] / left
         elif left > 0.0:
-            for j in range(n):
-                token = tokens[j]
-                if p[token] < p[top[k - 1]] or (p[token] == p[top[k - 1]] and token >= top[k - 1]):
-                    last_draft = p[token] / left  # not by 1/left, which overflows where left is subnormal
-                    together += min(q[token], last_draft)
-                    same += q[token] * last_draft
-        last = top[k - 1]
+            least = likely[0, k - 1]
+            for b in range(blocks):
+                n = _open(p, q, tokens, b, ends, opened)
+                for j in range(n):
+                    mass = opened[0, j]
+                    if mass < least or (mass == least and tokens[b * _BLOCK + j] >= top[k - 1]):
+                        last_draft = mass / left  # not by 1/left, which overflows where left is subnormal
+                        together += min(opened[1, j], last_draft)
+                        same += opened[1, j] * last_draft
         per_k[_GREEDY_OPTIMAL, i] = taken + together
         per_k[_NAIVE_GREEDY, i] = taken + same
-        per_k[_TOP_K, i] = taken + (q[last] if p[last] > 0 else 0.0)
+        per_k[_TOP_K, i] = taken + (likely[1, k - 1] if likely[0, k - 1] > 0 else 0.0)
 
 
 @_part()
-def _likeliest(p: Floats, count: int) -> Integers:
-    """Return the most likely tokens in order, the lowest index first among equals, by insertion: few tokens get that far."""
-    top = np.empty(count, dtype=np.int64)
+def _likeliest(p: Floats, most: Floats, top: Integers) -> float:
+    """Fill the most likely tokens in order, the lowest index first among equals, by insertion: few tokens get that far.
+
+    `most` holds the largest mass of each block. Returns the least of the most likely tokens' masses.
+    """
+    count, filled = len(top), 0
     mass = np.empty(count)
-    filled = 0
     for start in range(0, len(p), _BLOCK):
-        end = min(start + _BLOCK, len(p))
-        if filled == count and _is_below(p[start:end], mass[count - 1]):
+        if filled == count and most[start // _BLOCK] <= mass[count - 1]:
             continue
-        for i in range(start, end):
+        for i in range(start, min(start + _BLOCK, len(p))):
             if filled == count and p[i] <= mass[count - 1]:
                 continue
             at = filled if filled < count else count - 1
@@ -743,20 +918,174 @@ def _likeliest(p: Floats, count: int) -> Integers:
                 at -= 1
             mass[at], top[at] = p[i], i
             filled = min(filled + 1, count)
-    return top
+    return float(mass[count - 1])
+
+
+@_part(_FAST)
+def _without_likeliest(p: Floats, q: Floats, start: int, top: Integers, in_top: NDArray[np.bool_], sums: Floats) -> None:
+    """Replace a block's Σ p and Σ p q by those without the most likely tokens: less them is what rounding has left of them."""
+    for j in range(len(p)):
+        in_top[j] = False
+    for token in top:
+        if start <= token < start + len(p):
+            in_top[token - start] = True
+    mass = same = 0.0
+    for j in range(len(p)):
+        mass += 0.0 if in_top[j] else p[j]
+        same += 0.0 if in_top[j] else p[j] * q[j]
+    sums[_P], sums[_SAME] = mass, same
+
+
+@_part()
+def _curvature(x: float) -> float:
+    """Return ½ [(1 + x) log(1 + x) + (1 − x) log(1 − x)], which with x = (p − q)/(p + q) and weight (p + q)/2 sums to JS(p, q)."""
+    rising = (1.0 + x) * math.log1p(x) if x > -1.0 else 0.0
+    return 0.5 * (rising + ((1.0 - x) * math.log1p(-x) if x < 1.0 else 0.0))
+
+
+@_part()
+def _is_closer(ends: Floats, blocks: int, gate: float, tv: float) -> int:
+    """Say whether the Jensen–Shannon divergence is at most `gate`, 1, or not, 0; −1 if the blocks' masses leave it open.
+
+    It is at most TV log 2. In a block it is at least what the block's masses have (Jensen) and, being convex, at most the chord
+    between the block's ends (docs/theory.md, "The gate of Fuzzy without logarithms").
+    """
+    if tv * math.log(2.0) < gate - _UNDECIDED:
+        return 1
+    lower = upper = 0.0
+    for b in range(blocks):
+        p, q = ends[0, b + 1] - ends[0, b], ends[1, b + 1] - ends[1, b]
+        if not p + q > 0:
+            continue
+        x = min(max((p - q) / (p + q), -1.0), 1.0)
+        least = (1.0 - ends[2, b]) / (1.0 + ends[2, b]) if ends[2, b] < _LARGEST else -1.0
+        most = (1.0 - ends[3, b]) / (1.0 + ends[3, b]) if ends[3, b] < _LARGEST else -1.0
+        here = _curvature(x)
+        lower += 0.5 * (p + q) * here
+        chord = here
+        if least < x < most:
+            low, high = _curvature(least), _curvature(most)
+            chord = low + (high - low) * ((x - least) / (most - least))
+        upper += 0.5 * (p + q) * max(chord, here)
+    if lower > gate + _UNDECIDED:
+        return 0
+    return 1 if upper < gate - _UNDECIDED else -1
+
+
+@_part(_FAST)
+def _is_closer_by_logarithms(p: Floats, q: Floats, gate: float, entropies: float) -> bool:
+    """Decide the same from H((p + q)/2) − (H(p) + H(q))/2."""
+    entropy = 0.0
+    for start in range(0, len(p), _BLOCK):
+        part = 0.0
+        for j in range(start, min(start + _BLOCK, len(p))):
+            middle = 0.5 * (p[j] + q[j])
+            part -= middle * _logarithm(middle if middle >= _LEAST_NORMAL else 1.0)  # what is left out is below 10⁻³⁰⁰
+        entropy += part
+    return bool(entropy - 0.5 * entropies <= gate)
+
+
+_TABLE, _INTEGER_TABLE = types.float64[:, ::1], types.int64[:, ::1]
+_RESULTS = (types.float64[:, :, ::1], _TABLE, types.float64[:, :, ::1], _TABLE)
 
 
 @compile_once(
     types.void(
-        _ROWS,
-        _ROWS,
-        types.int64[:, ::1],
-        types.int64[::1],
-        types.int64[::1],
-        types.float64[::1],
-        types.float64[:, ::1],
-        types.float64[:, :, ::1],
-        types.float64[:, ::1],
+        *(_ROWS, _ROWS, types.int64[::1], types.float64[::1], types.int64, _INTEGER_TABLE, types.int64[::1], _TABLE),
+        *(_INTEGER_TABLE, *_RESULTS),
+    ),
+    fastmath=_FAST,
+)
+def _read(
+    p: Floats,
+    q: Floats,
+    ks: Integers,
+    lossy: Floats,
+    bits: int,
+    order: Integers,
+    live: Integers,
+    kept: Floats,
+    top: Integers,
+    rest: Floats,
+    described: Floats,
+    per_k: Floats,
+    single: Floats,
+) -> None:
+    """Fill what needs no order: sums, descriptions, the schemes of one draft, naive, naive tree, the most likely tokens."""
+    width = p.shape[1]
+    blocks = (width + _BLOCK - 1) // _BLOCK
+    work, moments, sums = np.empty((6, _BLOCK)), np.empty((2, _TERMS)), np.empty(_NUM_SUMS)
+    parts, in_top = np.empty((_NUM_PARTS, blocks)), np.empty(_BLOCK, dtype=np.bool_)
+    mask = (1 << bits) - 1
+    for r in range(len(p)):
+        _clear(moments)
+        listed = alone_p = alone_q = 0
+        for b in range(blocks):
+            first, last = b * _BLOCK, min((b + 1) * _BLOCK, width)
+            n = last - first
+            block_p, block_q, excess, power = work[0, :n], work[1, :n], work[2, :n], work[3, :n]
+            log_of_p, log_of_q = block_p, block_q
+            for j in range(n):
+                block_p[j], block_q[j] = p[r, first + j], q[r, first + j]
+            least_p, parts[_MOST_P, b] = _extremes(block_p)
+            least_q, parts[_MOST_Q, b] = _extremes(block_q)
+            neither = 0
+            if not (least_p >= _LEAST_NORMAL and least_q >= _LEAST_NORMAL):
+                without_q, without_p, neither = _zeros(block_p, block_q)
+                alone_p, alone_q = alone_p + without_q, alone_q + without_p
+                log_of_p, log_of_q = work[4, :n], work[5, :n]
+                _raise_to_normal(block_p, block_q, log_of_p, log_of_q, described[:, r])
+            listed = _pack(block_p, block_q, first, neither == 0, mask, order[r], listed)
+            _describe(block_p, block_q, log_of_p, log_of_q, excess, described[:, r], parts[:, b])
+            drawn = parts[_MOST_P, b] * ks[-1]
+            if drawn <= _LIGHTER:
+                _add_few_moments(block_q, excess, block_p, moments)
+            elif drawn <= _LIGHT:
+                for weight in range(2):  # q, and what q exceeds p by; one loop in the code
+                    _add_moments(work[1 + weight, :n], block_p, moments[weight])
+            else:
+                _add_powers(block_p, block_q, excess, power, ks, per_k[:, :, r])
+        live[r] = listed
+        for i in range(_NUM_SUMS):
+            sums[i] = 0.0
+            for b in range(blocks):
+                sums[i] += parts[i, b]
+        kept[r, _WHOLE_P], kept[r, _WHOLE_Q] = sums[_P], sums[_Q]
+        forward, backward = max(described[_KL_TARGET_DRAFT, r], 0.0), max(described[_KL_DRAFT_TARGET, r], 0.0)
+        described[_KL_TARGET_DRAFT, r] = np.inf if alone_q > 0 else forward
+        described[_KL_DRAFT_TARGET, r] = np.inf if alone_p > 0 else backward
+        tv = described[_TV, r]
+        single[_MAXIMAL, r] = sums[_OVERLAP]
+        # Σ |p − q| min(p, q) = Σ p q − Σ min(p, q)²
+        single[_MINHASH, r] = (sums[_OVERLAP] + sums[_SAME] - sums[_SQUARED]) / (1.0 + tv)
+        single[_MINHASH_RULE, r] = sums[_OVERLAP] / (1.0 + tv)
+        single[_FUZZY, r] = sums[_SAME]  # until the gate is known
+        _naive(sums[_Q], sums[_OVERLAP], moments, ks, per_k[:, :, r])
+        least = _likeliest(p[r], parts[_MOST_P], top[r])
+        threshold = min(lossy[1] * math.exp(-described[_TARGET_ENTROPY, r]), lossy[2])
+        accepted = 0.0
+        for b in range(blocks):
+            first, last = b * _BLOCK, min((b + 1) * _BLOCK, width)
+            if parts[_MOST_Q, b] > threshold:
+                accepted += _above(p[r, first:last], q[r, first:last], threshold)
+            if parts[_MOST_P, b] >= least:  # some of the most likely tokens may be here
+                _without_likeliest(p[r, first:last], q[r, first:last], first, top[r], in_top, parts[:, b])
+        single[_TYPICAL, r] = accepted + sums[_SAME]
+        # Σ p and Σ p q without the first so many
+        count = len(top[r])
+        rest[r, 0, count], rest[r, 1, count] = 0.0, 0.0
+        for b in range(blocks):
+            rest[r, 0, count] += parts[_P, b]
+            rest[r, 1, count] += parts[_SAME, b]
+        for i in range(count - 1, -1, -1):
+            mass, target = p[r, top[r, i]], q[r, top[r, i]]
+            rest[r, 0, i], rest[r, 1, i] = rest[r, 0, i + 1] + mass, rest[r, 1, i + 1] + mass * target
+
+
+@compile_once(
+    types.void(
+        *(_ROWS, _ROWS, _INTEGER_TABLE, types.int64[::1], types.int64, types.int64[::1], types.float64[::1], _TABLE),
+        *(_INTEGER_TABLE, *_RESULTS, types.boolean[::1]),
     ),
     fastmath=_FAST,
 )
@@ -765,26 +1094,42 @@ def _values(
     q: Floats,
     order: Integers,
     live: Integers,
+    bits: int,
     ks: Integers,
     lossy: Floats,
+    kept: Floats,
+    top: Integers,
+    rest: Floats,
     described: Floats,
     per_k: Floats,
     single: Floats,
+    wrong: NDArray[np.bool_],
 ) -> None:
-    """Fill the columns of every row from its tokens with mass in descending order of q/p."""
-    width = p.shape[1]
-    above, edges, work = np.empty((2, width)), np.empty((3, width // _BLOCK + 2)), np.empty((4, _BLOCK))
-    sums, moments = np.empty(_NUM_SUMS), np.empty((2, _TERMS))
-    for r in range(p.shape[0]):
+    """Fill the columns that take the order, from the tokens with mass in descending order of q/p.
+
+    A row is wrong, and to be put in order again, if the index took bits that were needed to tell two ratios apart.
+    """
+    blocks = (p.shape[1] + _BLOCK - 1) // _BLOCK
+    ends, power = np.empty((4, blocks + 1)), np.empty(blocks + 1)
+    opened, work, moments = np.empty((4, _BLOCK)), np.empty((3, _BLOCK)), np.empty((2, _TERMS))
+    mask = (1 << bits) - 1
+    for r in range(len(p)):
         tokens = order[r, : live[r]]
-        above_p, above_q = above[0, : live[r]], above[1, : live[r]]
-        top = _likeliest(p[r], ks[-1])
-        _without_order(p[r], q[r], top, ks, lossy, described[:, r], sums, moments, work, single[:, r], per_k[:, :, r])
-        single[_RACE, r] = _races(p[r], q[r], tokens, sums[_P], ks, above_p, above_q, work, moments, per_k[:, :, r])
-        _optima(p[r], q[r], tokens, above_p, above_q, edges, ks, per_k[_OPTIMUM, :, r])
+        for j in range(len(tokens)):
+            tokens[j] &= mask
+        race, is_wrong = _races(p[r], q[r], tokens, ends, kept[r, _WHOLE_P], ks, opened, work, moments, per_k[:, :, r])
+        single[_RACE, r], wrong[r] = race, is_wrong
+        _optima(p[r], q[r], tokens, ends, opened, power, ks, per_k[_OPTIMUM, :, r])
         for i, k in enumerate(ks):
-            per_k[_KSEQ, i, r] = _kseq(p[r], q[r], tokens, above_p, above_q, k)
-        _recursive_rejection(p[r], q[r], tokens, above_p, above_q, ks, per_k[_RECURSIVE, :, r])
+            per_k[_KSEQ, i, r] = _kseq(p[r], q[r], tokens, ends, opened, k)
+        _recursive_rejection(p[r], q[r], tokens, ends, opened, ks, per_k[_RECURSIVE, :, r])
         lenience = lossy[0]
-        single[_LENIENCE, r] = (sums[_Q] - _excess(p[r], q[r], tokens, above_p, above_q, lenience)) / lenience  # Σ min(p, q/l)
-        _by_likely_tokens(p[r], q[r], tokens, above_p, above_q, top, sums, ks, per_k[:, :, r])
+        excess = _excess(p[r], q[r], tokens, ends, opened, lenience)
+        single[_LENIENCE, r] = (kept[r, _WHOLE_Q] - excess) / lenience  # Σ min(p, q/l)
+        _by_likely_tokens(p[r], q[r], tokens, ends, opened, top[r], rest[r], ks, per_k[:, :, r])
+        closer = _is_closer(ends, (len(tokens) + _BLOCK - 1) // _BLOCK, lossy[3], described[_TV, r])
+        if closer < 0:
+            entropies = described[_DRAFT_ENTROPY, r] + described[_TARGET_ENTROPY, r]
+            closer = _is_closer_by_logarithms(p[r], q[r], lossy[3], entropies)
+        if closer > 0:
+            single[_FUZZY, r] = 1.0

@@ -13,18 +13,21 @@ several arrivals, list races by membership, `Mentored` and whatever enumerates.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Sequence
+from types import ModuleType
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from otm._arrays import Array, clip, host_views, is_on_host, namespace, num_threads, reserve, share, unit_rows
+from otm._arrays import Array, clip, host_views, is_on_host, namespace, num_threads, reserve, share, to_numpy, unit_rows
 from otm._numba import compiled
 from otm.drafts import IID, Greedy, Law, TopK, WithoutReplacement
 from otm.drafts.successive_cut import check_enough_tokens
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
-from otm.pmf import align_pair, as_pmfs
+from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, align_pair, as_pmfs, as_rows
 from otm.table import arrays
 from otm.verbs import check_ks
 from otm.verifiers import (
@@ -168,7 +171,11 @@ def table_columns(k: Iterable[int]) -> tuple[TableColumn, ...]:
     >>> [column.name for column in table_columns([2])][:3]
     ['optimum_iid_k2', 'kseq_iid_k2', 'recursive_rejection_iid_k2']
     """
-    ks = sorted(set(check_ks(k)))
+    return _columns(tuple(sorted(set(check_ks(k)))))
+
+
+@functools.lru_cache(maxsize=64)
+def _columns(ks: tuple[int, ...]) -> tuple[TableColumn, ...]:
     return tuple(
         TableColumn(
             name=f"{stem.name}_k{count}",
@@ -198,7 +205,8 @@ def acceptance_table(
         draft, target: probabilities `(..., V)`, NumPy or torch, float32 or float64.
         k: numbers of drafts, each an integer in [1, V].
         log_draft, log_target: natural logarithms of the two, each of its distribution's shape, where a softmax has left them;
-            anything but NaN where the mass is 0. Computed if absent. Only the descriptions and the gate of `Fuzzy` read them.
+            anything but NaN where the mass is 0. Computed if absent. Only the descriptions and the gate of `Fuzzy` read them, and
+            compiled rows not even those.
 
     Returns:
         AcceptanceTable(columns, values `(columns, ...)`, description).
@@ -209,9 +217,10 @@ def acceptance_table(
 
     Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in chunks, so extra memory is
     bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by compiled loops over the tokens with
-    mass, outside the interpreter's lock: a sort and two passes for all k together, but for the tokens with k p above 1/16. A
-    machine's first call then compiles them, some ten seconds. Rows of torch are shared among torch's threads. A device is waited
-    for once, at the gate, and once for each logarithm that is given.
+    mass, outside the interpreter's lock: a sort and three reads for all k together, but for the tokens with k p above 1/16, and
+    three arrays of V at most; logarithms are taken there faster than they would be read. A machine's first call then compiles
+    them, some ten seconds. Rows of torch are shared among torch's threads. A device is waited for once, at the gate, and once for
+    each logarithm that is given.
     Accuracy: absolute, about 1e-13 at V = 128,256; a row's values do not depend on the rows beside it.
     Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ" and "Races".
 
@@ -219,19 +228,39 @@ def acceptance_table(
     >>> float(table["optimum_iid_k2"]), round(float(table["kseq_iid_k2"]), 6), float(table["recursive_rejection_iid_k2"])
     (0.9375, 0.847597, 0.8125)
     """
-    masses = as_pmfs({"draft": draft, "target": target})
+    columns = table_columns(k)
+    given = {"draft": draft, "target": target}
+    found = None
+    if log_draft is None and log_target is None:
+        found = _as_given(given, columns)
+    if found is not None:
+        return found
+    masses = as_pmfs(given)
     p, q = align_pair(*masses)
     logs = [
         log if log is None else namespace(p).broadcast_to(_checked_log(log, mass, name), tuple(p.shape))
         for log, mass, name in zip((log_draft, log_target), masses, ("draft", "target"), strict=True)
     ]
-    table = unchecked_table(p, q, logs[0], logs[1], table_columns(k))
     for name, log in zip(("draft", "target"), logs, strict=True):
-        if log is not None and bool(namespace(p).any(namespace(p).isnan(table.description[f"{name}_entropy"]))):
+        if log is not None and bool(namespace(p).any(namespace(p).isnan(log))):
             raise InvalidDistribution(
                 f"log_{name} must not be NaN; some entries are. Leave it out: it is computed where it is absent."
             )
-    return table
+    return unchecked_table(p, q, logs[0], logs[1], columns)
+
+
+def _as_given(given: dict[str, object], columns: tuple[TableColumn, ...]) -> AcceptanceTable | None:
+    """Return the table of compiled rows, which are divided by their sums as they are read; None where they may be no distributions.
+
+    What is wrong with them, or whether they lie elsewhere, `as_pmfs` finds out.
+    """
+    p, q = as_rows(given)
+    if compiled("otm.table.compiled") is None or p.dtype != q.dtype or not (is_on_host(p) and is_on_host(q)):
+        return None
+    p, q = align_pair(p, q)
+    table, sums = _table(p, q, None, None, columns)
+    tolerance = SUM_TOLERANCE_FLOAT32 if p.dtype == namespace(p).float32 else SUM_TOLERANCE_FLOAT64
+    return table if sums is not None and np.abs(sums - 1.0).max() <= tolerance else None
 
 
 def _checked_log(log: Array, mass: Array, name: str) -> Array:
@@ -247,7 +276,17 @@ def _checked_log(log: Array, mass: Array, name: str) -> Array:
 def unchecked_table(
     p: Array, q: Array, log_draft: Array | None, log_target: Array | None, columns: tuple[TableColumn, ...]
 ) -> AcceptanceTable:
-    """Return the table of distributions that are known to be some, such as what a softmax has just given."""
+    """Return the table of distributions that are known to be some, such as what a softmax has just given.
+
+    Compiled rows need not be divided by their sums.
+    """
+    return _table(p, q, log_draft, log_target, columns)[0]
+
+
+def _table(
+    p: Array, q: Array, log_draft: Array | None, log_target: Array | None, columns: tuple[TableColumn, ...]
+) -> tuple[AcceptanceTable, NDArray[np.float64] | None]:
+    """Return the table and, of compiled rows, the sums that they were divided by, `(2, rows)`, NaN where an entry is negative."""
     ks = sorted({column.k for column in columns})
     check_enough_tokens(max(ks), int(p.shape[-1]))
     xp = namespace(p, q)
@@ -255,29 +294,35 @@ def unchecked_table(
     given = {i: xp.reshape(a, (-1, width)) for i, a in enumerate((p, q, log_draft, log_target)) if a is not None}
     count = math.prod(shape)
     step = max(1, (_ON_HOST if is_on_host(p) else _ON_DEVICE) // width)
-    reserve(8 * min(step, count) * width)
     views = host_views(list(given.values()))
     flat = given if views is None else dict(zip(given, views, strict=True))
-    if views is not None:
-        compiled("otm.table.compiled")  # loaded once, before threads ask for it
+    fast = None if views is None else compiled("otm.table.compiled")  # loaded once, before threads ask for it
+    reserve((8 if fast is None else 3) * min(step, count) * width)
     threads = 1 if views is None else num_threads(p)
     pieces = share(
-        lambda start: _chunk([flat[i][start : start + step, :] if i in flat else None for i in range(4)], columns, ks),
+        lambda start: _chunk(fast, [flat[i][start : start + step, :] if i in flat else None for i in range(4)], columns, ks),
         range(0, count, step),
         threads,
     )
-    joined = xp.reshape(xp.asarray(namespace(pieces[0]).concat(pieces, axis=-1)), (len(columns) + len(DESCRIPTIONS), *shape))
-    described = {name: joined[len(columns) + i, ...] for i, name in enumerate(DESCRIPTIONS)}
-    return AcceptanceTable(columns=columns, values=joined[: len(columns), ...], description=described)
+    joined = xp.asarray(namespace(pieces[0]).concat(pieces, axis=-1))
+    sums = None if fast is None else to_numpy(joined[-2:, ...])
+    values = xp.reshape(joined[: len(columns), ...], (len(columns), *shape))
+    described = {name: xp.reshape(joined[len(columns) + i, ...], shape) for i, name in enumerate(DESCRIPTIONS)}
+    return AcceptanceTable(columns=columns, values=values, description=described), sums
 
 
-def _chunk(parts: Sequence[Array | None], columns: Sequence[TableColumn], ks: Sequence[int]) -> Array:
-    """Return the columns' values and then the descriptions, `(columns + 5, rows)`."""
+def _chunk(fast: ModuleType | None, parts: Sequence[Array | None], columns: Sequence[TableColumn], ks: Sequence[int]) -> Array:
+    """Return the columns' values and then the descriptions, `(columns + 5, rows)`; of compiled rows also their two sums."""
     xp = namespace(parts[0])
-    p, q = unit_rows(parts[0]), unit_rows(parts[1])
-    log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts[2:])
-    log_p, log_q = (arrays.logarithm(a) if log is None else log for a, log in ((p, log_p), (q, log_q)))
-    way = (compiled("otm.table.compiled") if isinstance(p, np.ndarray) else None) or arrays
-    values, described = way.chunk_values(p, q, log_p, log_q, ks)
-    rows = xp.stack([values[column.stem, column.k] for column in columns], axis=0)
-    return xp.concat([clip(rows, 0.0, 1.0), xp.stack([described[name] for name in DESCRIPTIONS], axis=0)], axis=0)
+    if fast is not None:
+        values, described, sums = fast.chunk_values(parts[0], parts[1], ks)
+    else:
+        p, q = unit_rows(parts[0]), unit_rows(parts[1])
+        log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts[2:])
+        log_p, log_q = (arrays.logarithm(a) if log is None else log for a, log in ((p, log_p), (q, log_q)))
+        values, described = arrays.chunk_values(p, q, log_p, log_q, ks)
+        sums = None
+    rows = clip(xp.stack([values[column.stem, column.k] for column in columns], axis=0), 0.0, 1.0)
+    return xp.concat(
+        [rows, xp.stack([described[name] for name in DESCRIPTIONS], axis=0), *([] if sums is None else [sums])], axis=0
+    )

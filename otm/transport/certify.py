@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._arrays import UNIT_ROUNDOFF
 from otm.drafts.base import SetTable, collapse, enumerate_drafts
 from otm.pmf import check_instance
 from otm.problem import Problem, check_problem
 from otm.results import Optimum
-
-_UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,7 +67,7 @@ def certify(
         # docs/theory.md, "Accuracy": with e edges and at most N sequences merged into one set, both sides are within
         # (e + N + 2(k + 1)(V + 1) + k + 8) units in the last place of exact.
         k, merged = sets.tokens.shape[1], int(np.bincount(sets.of_sequence).max())
-        slack = (len(rows) + merged + 2 * (k + 1) * (len(target) + 1) + k + 8) * _UNIT_ROUNDOFF
+        slack = (len(rows) + merged + 2 * (k + 1) * (len(target) + 1) + k + 8) * UNIT_ROUNDOFF
         lower, upper = max(0.0, lower * (1 - slack)), min(1.0, upper + slack)
     return Certificate(lower=lower, upper=upper, flow=moved)
 

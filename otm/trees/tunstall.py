@@ -27,6 +27,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from otm._arrays import UNIT_ROUNDOFF
 from otm.errors import InvalidParameter
 from otm.pmf import check_count
 from otm.trees.optimal import tree_acceptance
@@ -34,7 +35,6 @@ from otm.trees.shape import TreeShape
 from otm.trees.vector import check_acceptance, entropy_bits, rejected_mass
 
 _LARGEST_EXTRA = 2**53
-_UNIT_ROUNDOFF = 2.0**-53
 _ROUNDED_UP = 1.0 + 2.0**-50
 
 
@@ -224,7 +224,7 @@ def _symbols(acceptance: ArrayLike) -> NDArray[np.float64]:
 
 def _bound(num_nodes: int, num_symbols: int, entropy: float) -> float:
     # Rounded up: terms −A log₂ A err by a few units of A (1 + |log₂ A|), their sum by one.
-    least = entropy - 8.0 * _UNIT_ROUNDOFF * (1.0 + entropy)
+    least = entropy - 8.0 * UNIT_ROUNDOFF * (1.0 + entropy)
     if num_symbols < 2 or least <= 0:
         return math.inf
     return _ROUNDED_UP * math.log2(1 + (num_nodes + 1) * (num_symbols - 1)) / least

@@ -237,19 +237,23 @@ def test_moments_stand_for_the_powers_and_quotients_of_a_stretch() -> None:
                 assert missed == pytest.approx((q * np.exp(k * np.log1p(-hit))).sum(), abs=1e-14)
 
 
-def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order() -> None:
+def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     from otm.table import compiled
 
     rng = np.random.default_rng(6)
     q = np.full((2, 300), 1 / 300)
     p = q * (1 + 2.0**-50 * rng.permutation(300))
     q[1, ::2] = p[1, ::2] = 0.0  # only tokens with mass are sorted
-    order, live = compiled.descending_ratio_order(p, q)
-    assert live.tolist() == [300, 150]
-    for row, count in enumerate(live):
-        tokens = order[row, :count]
-        assert (np.diff(p[row, tokens] / q[row, tokens]) >= 0).all()
-        assert sorted(tokens.tolist()) == np.flatnonzero(p[row]).tolist()
+    put, seen = compiled.put_in_order, []
+    monkeypatch.setattr(compiled, "put_in_order", lambda p, q, order: seen.append((put(p, q, order), order.copy())))
+    found, _, _ = compiled.chunk_values(p, q, [1, 3])
+    assert [len(order) for _, order in seen] == [300, 150]
+    unit_p, unit_q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
+    for row, (_, order) in enumerate(seen):
+        assert (np.diff(p[row, order] / q[row, order]) >= -(2.0**-50)).all()
+        assert sorted(order.tolist()) == np.flatnonzero(p[row]).tolist()
+        problem = otm.Problem(draft=unit_p[row], target=unit_q[row], law=otm.IID(3))
+        assert abs(found["list_race_rule_iid", 3][row] - otm.acceptance(otm.ListRace(), problem, by="rule")) < rounding(300, 3)
 
 
 def test_the_gate_of_fuzzy_is_decided_as_by_logarithms() -> None:
@@ -338,10 +342,11 @@ def test_both_ways_compute_what_is_declared_with_the_same_constants() -> None:
     assert compiled.DESCRIBED == DESCRIPTIONS
     mass = otm.examples.dirichlet(9, rng=np.random.default_rng(8), rows=2)
     declared = {(column.stem, column.k) for column in table_columns((1, 2, 3))}
-    for way in (arrays, compiled):
-        values, described = way.chunk_values(mass, mass[::-1].copy(), np.log(mass), np.log(mass[::-1]), [1, 2, 3])
-        assert set(values) == declared, way.__name__
-        assert tuple(described) == DESCRIPTIONS, way.__name__
+    turned = mass[::-1].copy()
+    by_arrays = arrays.chunk_values(mass, turned, np.log(mass), np.log(turned), [1, 2, 3])
+    for values, described in (by_arrays, compiled.chunk_values(mass, turned, [1, 2, 3])[:2]):
+        assert set(values) == declared
+        assert tuple(described) == DESCRIPTIONS
 
 
 def test_optima_are_named_and_not_exceeded() -> None:
@@ -407,11 +412,13 @@ def test_read_only_arrays_are_compiled_for_no_anew() -> None:
     from otm.table import compiled
 
     acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1])
-    before = [len(f.signatures) for f in (compiled._describe, compiled._values)]  # type: ignore[attr-defined]
+    made = (compiled._sums, compiled._divide, compiled._read, compiled._values)
+    before = [len(f.signatures) for f in made]  # type: ignore[attr-defined]
     mass = np.array([[0.5, 0.25, 0.25, 0.0]])
     mass.flags.writeable = False
     acceptance_table(draft=mass, target=mass, k=[1], log_draft=np.zeros((1, 4)))
-    assert [len(f.signatures) for f in (compiled._describe, compiled._values)] == before  # type: ignore[attr-defined]
+    acceptance_table(draft=mass.astype(np.float32), target=mass.astype(np.float32), k=[1])
+    assert [len(f.signatures) for f in made] == before  # type: ignore[attr-defined]
 
 
 def test_numbas_files_on_disk_may_be_useless(monkeypatch: pytest.MonkeyPatch) -> None:

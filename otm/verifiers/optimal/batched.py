@@ -32,7 +32,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import _arrays
-from otm._arrays import Array, as_scalar_or_array, gather, namespace, quiet, running_sum, search_rows, to_numpy, total
+from otm._arrays import (
+    Array,
+    as_scalar_or_array,
+    gather,
+    namespace,
+    quiet,
+    running_sum,
+    search_rows,
+    to_numpy,
+    total,
+    untracked,
+)
 from otm._numba import compiled
 from otm.errors import InvalidParameter, SolverFailure, Unsupported
 from otm.problem import Problem, check_problem
@@ -78,6 +89,9 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
             f"prepare_batch prepares the binned optimal verifier; got {verifier!r}. "
             "Pass otm.Optimal(bins=4096), or call otm.prepare row by row."
         )
+    plain = [untracked(array) for array in (problem.draft, problem.target)]
+    if plain[0] is not problem.draft or plain[1] is not problem.target:  # under torch.no_grad(): the rule keeps no graph alive
+        problem = Problem(draft=plain[0], target=plain[1], law=problem.law)
     rows = _Rows.of(problem)
     xp, bins = namespace(rows.draft), verifier.bins
     index = xp.empty(rows.draft.shape, dtype=xp.int16 if bins <= 1 << 15 else xp.int32, device=rows.draft.device)
@@ -199,7 +213,14 @@ class BatchedOptimalRule:
 
     def _flatten(self, drafts: Array, uniforms: Array, width: int) -> tuple[Array, Array, tuple[int, ...]]:
         """Check the arguments; return tokens `(rows, n, k)`, uniforms `(rows, n, width)` and the shape of an answer."""
-        xp, batch, k = namespace(self._index, drafts, uniforms), self.problem.batch_shape, self.problem.law.k
+        batch, k = self.problem.batch_shape, self.problem.law.k
+        try:
+            xp = namespace(self._index, drafts, uniforms)
+        except TypeError as error:
+            raise InvalidParameter(
+                f"drafts and uniforms must be arrays of the problem's kind, {type(self._index).__name__}; got "
+                f"{type(drafts).__name__} and {type(uniforms).__name__}. Convert them."
+            ) from error
         shape = tuple(int(n) for n in drafts.shape[:-1])
         if shape[: len(batch)] != batch or drafts.ndim not in (len(batch) + 1, len(batch) + 2) or int(drafts.shape[-1]) != k:
             raise InvalidParameter(
@@ -213,13 +234,14 @@ class BatchedOptimalRule:
             )
         if not xp.isdtype(drafts.dtype, "integral"):
             raise InvalidParameter(f"drafts must be integer tokens; got {drafts.dtype}. Pass one token per draft.")
+        drafts = xp.astype(drafts, xp.int64)  # V may be more than a narrow integer holds
         if bool(xp.any((drafts < 0) | (drafts >= self.problem.num_tokens))):
             raise InvalidParameter(
                 f"Drafted tokens must lie in [0, {self.problem.num_tokens}); got {int(xp.min(drafts))} to "
                 f"{int(xp.max(drafts))}. Check that both models share the vocabulary."
             )
         num_rows, draws = self._rows.number, int(np.prod(shape[len(batch) :], dtype=np.int64))
-        tokens = xp.reshape(xp.astype(drafts, xp.int64), (num_rows, draws, k))
+        tokens = xp.reshape(drafts, (num_rows, draws, k))
         return tokens, xp.reshape(uniforms, (num_rows, draws, width)), shape
 
     def _winners(self, tokens: Array, uniforms: Array) -> Array:

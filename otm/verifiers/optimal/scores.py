@@ -69,7 +69,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import integer_power, quiet, running_sum
+from otm._arrays import UNIT_ROUNDOFF, integer_power, quiet, running_sum
 from otm.drafts.iid_cut import LARGEST_MULTIPLIED_POWER
 from otm.errors import SolverFailure
 from otm.overlap.curve import ratios
@@ -78,7 +78,6 @@ from otm.verifiers.optimal.curtain import score_pieces
 
 Vector = NDArray[np.float64]
 
-_UNIT_ROUNDOFF = 2.0**-53
 _GEOMETRIC = np.unique(np.round(1.25 ** np.arange(90)).astype(np.int64))
 """Distances from the cut, in tokens, of the first atoms: the ratio 1.25 is what smooth level curves need."""
 
@@ -183,7 +182,7 @@ class Scores:
         An error of the places moves moments by no more than the cumulative moment's own error, since both are monotone in the
         place; k enters through k·log1p(−h), whose error is one unit of itself and is weighed by e^{−k h}: at most e^{−1} units.
         """
-        return 4 * (self.num_tokens + 64 * len(self.level)) * _UNIT_ROUNDOFF
+        return 4 * (self.num_tokens + 64 * len(self.level)) * UNIT_ROUNDOFF
 
     def check(self) -> None:
         """Raise `SolverFailure` if a residual exceeds the tolerance."""
@@ -448,7 +447,7 @@ class Nodes:
             at = np.minimum(outside[u] + upper, 1.0)
             bound = -np.expm1(k * np.log1p(-at))
         # Levels that are equal need no split. A violation within rounding moves the law by as much; halving would not mend it.
-        return np.asarray((step <= 0) | (selected[u] + self.level[u] * upper <= bound + 4 * _UNIT_ROUNDOFF))
+        return np.asarray((step <= 0) | (selected[u] + self.level[u] * upper <= bound + 4 * UNIT_ROUNDOFF))
 
 
 def _running(own: Vector, after: Vector) -> Vector:

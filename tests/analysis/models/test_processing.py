@@ -47,6 +47,15 @@ def test_values_of_from_logits(kind: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_weights_are_the_probabilities_before_they_are_divided(dtype: str) -> None:
+    settings, z = [(1.0, 1.0), (0.7, 0.9), (0.0, 1.0)], logits("plain", 400, np.random.default_rng(1)).astype(dtype)
+    both = (processing.distributions(z, settings, as_weights=flag) for flag in (False, True))
+    for (mass, _), (weights, logs) in zip(*both, strict=True):
+        assert logs is None
+        np.testing.assert_allclose(otm.normalise(weights.astype(float)), mass, rtol=PRECISION[dtype][0], atol=1e-37)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("temperature", [1e-38, 1e-300, 1e-30, 0.5, 1e30, float("inf")])
 def test_extreme_temperatures_and_logits(temperature: float, dtype: str) -> None:
     largest = {"float32": 3e38, "float64": 1e308}[dtype]

@@ -382,6 +382,38 @@ def test_what_is_refused(backend: Backend) -> None:
             rule.verify(_as(backend, drafts), _as(backend, bad))
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "int32"])
+def test_drafts_of_narrow_integers(backend: Backend, kind: str) -> None:
+    """A vocabulary that such an integer cannot count to is no reason to refuse its tokens."""
+    rng = np.random.default_rng(3)
+    p, q = (backend.array(otm.examples.dirichlet(70_000, rng=rng, rows=2)) for _ in range(2))
+    rule = otm.verifiers.prepare_batch(Optimal(bins=64), Problem(draft=p, target=q, law=IID(2)))
+    drafts, uniforms = np.array([[3, 120], [0, 7]]), rng.random((2, 4))
+    wide, narrow = (rule.verify(_as(backend, d), _as(backend, uniforms)) for d in (drafts, drafts.astype(kind)))
+    for one, other in zip(wide, narrow, strict=True):
+        assert np.array_equal(backend.numpy(one), backend.numpy(other))
+
+
+def test_drafts_of_another_kind_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    p, q = language_rows(12, 3, seed=16)
+    rule = otm.verifiers.prepare_batch(Optimal(bins=8), Problem(draft=p, target=q, law=IID(2)))
+    with pytest.raises(otm.errors.InvalidParameter, match="the problem's kind, ndarray"):
+        rule.select(torch.zeros((3, 2), dtype=torch.int64), np.zeros((3, 2)))
+    with pytest.raises(otm.errors.InvalidParameter, match="got list"):
+        rule.select([[0, 1]] * 3, np.zeros((3, 2)))
+
+
+def test_a_rule_made_without_gradients_keeps_no_graph() -> None:
+    torch = pytest.importorskip("torch")
+    logits = torch.zeros((2, 50), dtype=torch.float64, requires_grad=True)
+    problem = Problem(draft=logits.softmax(-1), target=logits.softmax(-1), law=IID(2))
+    with torch.no_grad():
+        rule = otm.verifiers.prepare_batch(Optimal(bins=64), problem)
+    kept = [getattr(part, name) for part in (rule.problem, rule._rows) for name in ("draft", "target")]
+    assert not any(array.requires_grad for array in kept)
+
+
 def test_a_failed_self_check_names_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     p, q = language_rows(12, 3, seed=17)
     built = batched.scores_of_tokens
