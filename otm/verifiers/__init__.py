@@ -17,6 +17,7 @@ from otm.verifiers.rao_blackwell import rao_blackwell_acceptance
 from otm.verifiers.recursive_rejection import RecursiveRejection
 from otm.verifiers.select_then_reject import SelectThenReject, selection_with_law
 from otm.verifiers.spechub import SpecHub
+from otm.verifiers.tournament import Tournament
 from otm.verifiers.transport_plan import TransportPlan
 from otm.verifiers.typical_acceptance import TypicalAcceptance
 
@@ -29,6 +30,7 @@ VERIFIERS: tuple[type[Verifier], ...] = (
     SpecHub,
     GreedyOptimal,
     SelectThenReject,
+    Tournament,
     Optimal,
     Race,
     ListRace,
@@ -71,6 +73,7 @@ __all__ = [
     "SelectThenReject",
     "Shared",
     "SpecHub",
+    "Tournament",
     "TransportPlan",
     "TypicalAcceptance",
     "Verifier",
