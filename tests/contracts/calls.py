@@ -138,6 +138,8 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield partial.optimal_acceptance, {"pair": PAIR, "k": [1, 2]}
 
     yield sequence.Absorbing, {"model": MARKOV, "eos": 1, "start": 0}
+    yield sequence.BlockMarginals, {"rows": [[0.5, 0.5]], "start": 0}
+    yield sequence.block_marginals, {"model": MARKOV, "context": (0,), "length": 2}
     yield sequence.BlockVerification, {"length": 2}
     yield sequence.DraftSelection, {"num_drafts": 2, "length": 1, "verifier": otm.KSeq()}
     yield sequence.Ersd, {"tree": SHAPE}
