@@ -20,6 +20,7 @@ _MAKE_VERIFIERS: dict[str, Callable[[Any], list[otm.Verifier]]] = {
     # γ* ≤ k ≤ 8 on every instance with up to 8 drafts: 8 is a lossless division factor that is not γ*.
     "KSeq": lambda cls: [cls(), cls(gamma=8.0)],
     "Optimal": lambda cls: [cls(), cls(bins=4)],
+    "Tournament": lambda cls: [cls(), cls(tokens=2)],
     "Lenience": lambda cls: [cls(), cls(residual="scaled")],
     "Cascade": lambda cls: [cls(), cls(rule="opt", alpha=0.2)],
     "RelaxedAcceptance": lambda cls: [cls(), cls(top=1, fallback="greedy")],

@@ -15,6 +15,7 @@ from otm.sequence.expected import ExpectedStep, expected_step
 from otm.sequence.greedy_multipath import GreedyMultipath
 from otm.sequence.gsd import Gsd
 from otm.sequence.likeliest_tree import LikeliestTree, matched_tokens
+from otm.sequence.marginals import BlockMarginals, block_marginals
 from otm.sequence.models import (
     Absorbing,
     LanguageModel,
@@ -54,6 +55,7 @@ __all__ = [
     "DECODERS",
     "Absorbing",
     "BestStep",
+    "BlockMarginals",
     "BlockVerification",
     "Decoder",
     "DelayedExpansion",
@@ -85,6 +87,7 @@ __all__ = [
     "Uniforms",
     "ZerothOrder",
     "best_step",
+    "block_marginals",
     "completed_law",
     "delayed_expansions",
     "divergence_by_position",

@@ -20,6 +20,7 @@ from otm.verifiers.recursive_rejection import RecursiveRejection
 from otm.verifiers.relaxed_acceptance import RelaxedAcceptance
 from otm.verifiers.select_then_reject import SelectThenReject, selection_with_law
 from otm.verifiers.spechub import SpecHub
+from otm.verifiers.tournament import Tournament
 from otm.verifiers.transport_plan import TransportPlan
 from otm.verifiers.tv_optimal import TvOptimal
 from otm.verifiers.typical_acceptance import TypicalAcceptance
@@ -33,6 +34,7 @@ VERIFIERS: tuple[type[Verifier], ...] = (
     SpecHub,
     GreedyOptimal,
     SelectThenReject,
+    Tournament,
     Optimal,
     Race,
     ListRace,
@@ -82,6 +84,7 @@ __all__ = [
     "SelectThenReject",
     "Shared",
     "SpecHub",
+    "Tournament",
     "TransportPlan",
     "TvOptimal",
     "TypicalAcceptance",

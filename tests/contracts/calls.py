@@ -103,6 +103,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield otm.Optimal, {"bins": 8}
     yield otm.TypicalAcceptance, {"eps": 0.09, "delta": 0.3}
     yield otm.SelectThenReject, {"selection": None}
+    yield otm.Tournament, {"tokens": 2}
 
     yield audit.Candidate, {"verify": lambda draft, target, drafts, uniforms: (int(drafts[0]), True), "name": "x"}
     yield audit.BlockKernel, {"verify": lambda draft, target, drafts, rng: drafts, "name": "x"}
@@ -168,6 +169,8 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield partial.optimal_acceptance, {"pair": PAIR, "k": [1, 2]}
 
     yield sequence.Absorbing, {"model": MARKOV, "eos": 1, "start": 0}
+    yield sequence.BlockMarginals, {"rows": [[0.5, 0.5]], "start": 0}
+    yield sequence.block_marginals, {"model": MARKOV, "context": (0,), "length": 2}
     yield sequence.BlockVerification, {"length": 2}
     yield sequence.DraftSelection, {"num_drafts": 2, "length": 1, "verifier": otm.KSeq()}
     yield sequence.Ersd, {"tree": SHAPE}

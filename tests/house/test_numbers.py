@@ -31,6 +31,7 @@ SAID: dict[str, dict[str, list[str]]] = {
             "otm/verbs.py: TooLarge: beyond {} sequences",
             "otm/verifiers/base.py: `TooLarge` beyond {} sequences",
             "otm/verifiers/select_then_reject.py: beyond {} draft sequences",
+            "otm/verifiers/tournament.py: beyond {} draft sequences",
             "otm/verifiers/optimal/verifier.py: beyond {} draft sequences",
             "otm/transport/certify.py: beyond {} draft sequences",
             "otm/audit/exact_audit.py: beyond {} draft sequences",
@@ -57,6 +58,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.races.QUADRATURE_ERROR": {
         "1e-12": ["otm/sequence/enumeration.py: races: {}", "otm/sequence/expected.py: races: {}"],
     },
+    "otm.verifiers.tournament.MOST_TOKENS": {"64": ["otm/verifiers/tournament.py: an integer in [1, {}]"]},
     "otm.transport.lp.MAX_VARIABLES": {
         "four million": ["otm/transport/lp.py: beyond {} variables", "README.md: up to {} variables"],
     },

@@ -210,6 +210,14 @@ BROKEN: tuple[Mutant, ...] = (
         instance=Problem(draft=DRAFT, target=TARGET, law=IID(2)),
     ),
     _plain(
+        Candidate(one_token.winner_as_a_draft),
+        "The better of two drafts is selected, and verified with p as if it had been drafted alone.",
+        Fraction(61, 400),
+        NO_REPORT,
+        name="winner verified as a draft",
+        instance=Problem(draft=DRAFT, target=TARGET, law=IID(2)),
+    ),
+    _plain(
         Candidate(one_token.mixed_target),
         "The target is mixed with the draft, 3/4 to 1/4, to accept more.",
         Fraction(3, 40),

@@ -226,6 +226,12 @@ def one_uniform_for_all_drafts(p: Any, q: Any, drafts: Any, uniforms: Any) -> tu
     return recursive_rejection(p, q, drafts, again)
 
 
+def winner_as_a_draft(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Select the draft with the largest q/p, and verify it as if it had been drafted alone."""
+    x = max((int(draft) for draft in drafts), key=lambda token: q[token] / p[token])
+    return speculative_sampling(p, q, [x], uniforms)
+
+
 def last_drafts_unverified(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
     """Recursive rejection unrolled for four drafts: a fifth one is taken as it is."""
     residual = q

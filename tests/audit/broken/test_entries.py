@@ -116,6 +116,11 @@ ONE_TOKEN: dict[str, Callable[[], tuple[Law, Law]]] = {
     "clamp at 1e-8": lambda: (clamped(4), [F(1, 4), F(3, 4), F(0), F(0)]),
     "one uniform for rejection and residual": lambda: (same_uniform(), Q),
     "one uniform for all drafts": lambda: (two_drafts(INDEPENDENT, shared=True), Q),
+    # Ranked by q/p as they are numbered, the winner has the law (1/4, 39/100, 21/80, 39/400).
+    "winner verified as a draft": lambda: (
+        single((F(1, 4), F(39, 100), F(21, 80), F(39, 400)), ratio(Q, P), lambda x: norm(excess(Q, P))),
+        Q,
+    ),
     "target mixed with the draft": lambda: ([F(3, 4) * b + F(1, 4) * a for a, b in zip(P, Q, strict=True)], Q),
     # 0 and 2 pass always, 1 with (1/5)/(3/10), 3 always; the residual is (0, 0, 3/20, 1/20)/(1/5).
     "relaxed acceptance": lambda: (

@@ -146,6 +146,7 @@ LOSSLESS: list[tuple[otm.Verifier, str, Bound]] = [
     (otm.ListRace(), "IID", QUADRATURE),
     (otm.TransportPlan(), "IID", CERTIFIED),
     (otm.SelectThenReject(), "IID", CERTIFIED),
+    (otm.Tournament(2), "IID", KERNEL),
     (otm.RecursiveRejection(), "WithoutReplacement", KERNEL),
     (otm.Race(), "WithoutReplacement", QUADRATURE),
     (otm.Naive(), "WithoutReplacement", KERNEL),
@@ -226,6 +227,16 @@ PROGRAMS = [
         )
         for verifier in (otm.TransportPlan(), otm.SelectThenReject())
         for law in ("IID", *LAWS)
+    ),
+    Promise(
+        "otm.Tournament",
+        "exact",
+        of_law("IID", counts=(2,), rows=(1,)),
+        accepted(otm.Tournament(64)),
+        ours(oracles.optimum),
+        CERTIFIED,
+        ENUMERATED,
+        2,
     ),
     Promise("otm.optimum", "interval", any_law, _optimum, ours(oracles.optimum), OUTWARD, ENUMERATED, 2),
     Promise(
