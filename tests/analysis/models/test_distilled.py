@@ -12,6 +12,7 @@ from analysis.__main__ import app  # noqa: E402
 from analysis.errors import AnalysisError  # noqa: E402
 from analysis.layout import SHIPPED_PAIR  # noqa: E402
 from analysis.models import pair as models  # noqa: E402
+from analysis.models.causal import pair_models  # noqa: E402
 from analysis.models.public import PUBLIC, public_folder  # noqa: E402
 from analysis.provenance import file_digest  # noqa: E402
 
@@ -106,6 +107,10 @@ def test_the_draft_is_a_fraction_of_the_target(pair):
     own = sum(weight.numel() for name, weight in pair.draft.named_parameters() if "embed" not in name)
     head = pair.draft.lm_head.weight.numel()
     assert (own + head) / pair.target.num_parameters() < 0.15  # what a pass reads
+
+
+def test_both_models_answer_for_a_tree_in_one_pass(pair):
+    assert [model.fallback for model in pair_models(pair)] == [None, None]
 
 
 def test_compare_takes_the_name(run):

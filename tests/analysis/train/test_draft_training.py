@@ -10,6 +10,7 @@ pytest.importorskip("transformers")
 from analysis.__main__ import app  # noqa: E402
 from analysis.errors import AnalysisError  # noqa: E402
 from analysis.layout import SHIPPED_PAIR  # noqa: E402
+from analysis.models.causal import pair_models  # noqa: E402
 from analysis.models.pair import load_pair  # noqa: E402
 from analysis.train import draft_training as t  # noqa: E402
 from analysis.train.distillation import Distillation  # noqa: E402
@@ -49,6 +50,7 @@ def test_the_draft_loads_beside_its_target_and_is_as_good_as_its_record_says(wri
     record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     pair = load_pair(draft=str(folder), target=str(SHIPPED_PAIR / "target"), device="cpu")
     assert pair.num_tokens == 4096
+    assert [model.fallback for model in pair_models(pair)] == [None, None]  # tokens without mass hinder no tree pass
     from safetensors.torch import load_file
 
     tokens = load_file(folder.parent / "work" / "held_text-00000.safetensors")["tokens"].long()
