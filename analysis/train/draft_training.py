@@ -178,6 +178,11 @@ def card(record: dict[str, Any]) -> str:
         f"| {name} | {corpus.get('packages', {}).get(name, corpus.get('python', ''))} | {size:,} | {licences.get(name, '')} |"
         for name, size in sources.items()
     )
+    texts = f"{recipe['text_windows']:,} windows of {recipe['context']} tokens of text"
+    mixed = ""
+    if recipe["sampled_windows"]:
+        texts += f" and {recipe['sampled_windows']:,} that it goes on writing after {recipe['context'] // 4} tokens of text"
+        mixed = f", text alone in the first {recipe['text_steps']:,} steps and as much of both later"
     weights = f" (weights SHA-256 `{target['weights']}`)" if target["weights"] else ""
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     return f"""---
@@ -205,12 +210,11 @@ The written weights beside the target in float32, temperature 1, k i.i.d. drafts
 
 ## Training
 
-`python -m analysis train --target NAME --out FOLDER --work FOLDER` redoes it on a CPU or on CUDA; a killed run resumes, and a recipe with more steps
-goes on from where the learning rate began to fall. The target runs once over {recipe["text_windows"]:,} windows of {recipe["context"]} tokens of text and writes
-{recipe["sampled_windows"]:,} more itself, which begin with {recipe["context"] // 4} tokens of text; its last hidden states are kept, which give its law on S. The matrix
-starts from least squares to them. Then {steps:,} steps of {batch} windows ({tokens:,} tokens, text alone for the first {recipe["text_steps"]:,}): AdamW, learning rate
-{recipe["learning_rate"]:g}, constant and falling to 0 over the last {fall:,}; the loss is D(q‖p), and −log Σ min(p, q) over the last {fall:,} steps.
-Seed {recipe["seed"]}. Versions: {versions}.
+`python -m analysis train --target NAME --out FOLDER --work FOLDER`, with the recipe in `training.json` as `--recipe`, redoes it on a CPU or on CUDA. A killed
+run resumes, and a recipe with more `steps` goes on from where the learning rate began to fall. The target runs once over {texts}, in
+bfloat16; its last hidden states are kept, which give its law on S. The square matrix starts from least squares to them. Then {steps:,} steps
+of {batch} windows, {tokens:,} tokens with repetitions{mixed}: AdamW, learning rate {recipe["learning_rate"]:g}, constant and falling to 0 over the last
+{fall:,}; the loss is D(q‖p), and −log Σ min(p, q) over the last {fall:,} steps. Seed {recipe["seed"]}. Versions: {versions}.
 
 ## Data and licences
 
