@@ -1,4 +1,4 @@
-"""`python -m analysis experiment`: the papers' decoding experiments on the shipped pair."""
+"""`python -m analysis experiment`: the papers' decoding experiments."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..layout import SHIPPED_PAIR
-from .options import written
+from .options import TargetName, written
 
 
 def experiment(
@@ -16,10 +15,13 @@ def experiment(
     work: Annotated[Path, written("Folder for the results files; a killed run goes on from them.")],
     out: Annotated[Path, written("Folder for the figure's data.")] = Path("figures/data"),
     num_prompts: Annotated[int, typer.Option(min=1, help="Prompts cut from the held-out text.")] = 40,
-    drafts: Annotated[Path, typer.Option(help="Folder with further draft models for table2.")] = SHIPPED_PAIR,
+    target: TargetName = None,
+    drafts: Annotated[
+        Path | None, typer.Option(help="Folder with draft models for table2. Default: the target's, or the shipped ones.")
+    ] = None,
 ) -> None:
-    """Run an experiment of the papers on the shipped pair and write what its figure shows."""
+    """Run an experiment of the papers on a pair, the shipped one by default, and write what its figure shows."""
     from ..papers.experiments import run_experiment
 
-    path = run_experiment(name, work=work, out=out, num_prompts=num_prompts, drafts=drafts)
+    path = run_experiment(name, work=work, out=out, num_prompts=num_prompts, drafts=drafts, target=target)
     typer.echo(f"data     {path}")

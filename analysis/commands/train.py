@@ -39,12 +39,11 @@ def train(
         choose_device(device)
         corpus = texts.from_text_files(text) if text else texts.from_installed_packages(constraints)
         record = distil(target, corpus, plan, out=out, work=work, device=device, threads=threads)
-        for kind, cells in record["acceptance"].items():
-            for name, curve in cells.items() if kind != "k" else ():
-                shown = "  ".join(
-                    f"k = {k} {cell['mean']:.3f}" for k, cell in zip(record["acceptance"]["k"], curve, strict=True)
-                )
-                typer.echo(f"{kind.replace('_', '-'):<13} {name:<8} {shown}   (Q(S) {record['reach'][kind]:.3f})")
+        for kind, curves in record["acceptance"].items():
+            for name in ("optimum", "K-SEQ"):
+                cells = zip(record["k"], curves[name], strict=True)
+                shown = "  ".join(f"k = {k} {cell['mean']:.3f}" for k, cell in cells)
+                typer.echo(f"{kind:<13} {name:<8} {shown}   of Q(S) {curves['Q(S)'][0]['mean']:.3f}")
         return
 
     from ..train.pair_training import recipe_from_json, train_pair

@@ -94,8 +94,17 @@ def observed_obstacle(model: Any, device: str, num_tokens: int) -> str | None:
 
 
 def distance(logits: torch.Tensor, reference: torch.Tensor) -> float:
-    """Return ‖z − z′‖₂ / ‖z′‖₂, both centred over the vocabulary: a softmax does not see a constant."""
-    z, reference = (x.double() - x.double().mean(dim=-1, keepdim=True) for x in (logits, reference))
+    """Return ‖z − z′‖₂ / ‖z′‖₂, both centred over the tokens that are not masked: a softmax does not see a constant.
+
+    Logits that mask other tokens (−∞) than the reference are infinitely far.
+    """
+    seen = reference != -torch.inf
+    if not torch.equal(seen, logits != -torch.inf):
+        return math.inf
+    z, reference = (torch.where(seen, x.double(), 0.0) for x in (logits, reference))
+    z, reference = (
+        torch.where(seen, x - x.sum(dim=-1, keepdim=True) / seen.sum(dim=-1, keepdim=True), 0.0) for x in (z, reference)
+    )
     return float((z - reference).norm() / reference.norm())
 
 

@@ -1,4 +1,4 @@
-"""The papers' decoding experiments on the shipped pair: what is run, and what the figures keep of it.
+"""The papers' decoding experiments, on the shipped pair or another: what is run, and what the figures keep of it.
 
 Every experiment decodes prompts cut from the pair's held-out text with a list of decoders, through the same results files as
 `python -m analysis decode`, and condenses them to one small JSON file that its figure draws. Figures need no torch.
@@ -25,6 +25,7 @@ from ..decode.results import TextRecord
 from ..errors import AnalysisError
 from ..files import write_json
 from ..layout import SHIPPED_PAIR
+from ..models.names import local_folders
 from ..models.pair import Pair, load_pair
 from ..provenance import environment, origin
 
@@ -46,15 +47,24 @@ MENTORED_LENIENCES = (0.8, 0.5, 0.25)
 MENTORED_LENGTH = 5
 
 
-def run_experiment(name: str, *, work: Path, out: Path, num_prompts: int, drafts: Path) -> Path:
-    """Run one experiment and write its data to `out/NAME.json`.
+def run_experiment(
+    name: str, *, work: Path, out: Path, num_prompts: int, drafts: Path | None = None, target: str | None = None
+) -> Path:
+    """Run one experiment and write its data to `out/NAME.json`, `out/NAME-TARGET.json` for another target than the shipped one.
+
+    Args:
+        name: which one.
+        work, out: folders of the results files and of the figure's data.
+        num_prompts: prompts cut from the shipped held-out text, which any tokenizer can read.
+        drafts: folder with draft models for table2; the default is the shipped ones, or the one that belongs to the target.
+        target: hub name, folder or short name of the target; the shipped one by default.
 
     Raises:
         AnalysisError: on an unknown name, or as decoding does.
     """
     if name not in EXPERIMENTS:
         raise AnalysisError(f"There are the experiments {', '.join(EXPERIMENTS)}; got {name!r}. Choose one.")
-    laboratory = Laboratory(work=work, num_prompts=num_prompts, drafts=drafts)
+    laboratory = Laboratory(work=work, num_prompts=num_prompts, drafts=drafts, target=target)
     data = EXPERIMENTS[name](laboratory)
     record = {
         "experiment": name,
@@ -63,25 +73,43 @@ def run_experiment(name: str, *, work: Path, out: Path, num_prompts: int, drafts
         "num_tokens": NUM_TOKENS,
         "manifest": environment() | origin(),
     }
-    return write_json(out / f"{name}.json", record | data)
+    suffix = "" if target is None else f"-{Path(target).name}"
+    return write_json(out / f"{name}{suffix}.json", record | data)
 
 
 @dataclasses.dataclass(frozen=True)
 class Laboratory:
-    """Where an experiment runs: the folder of its results files, how many prompts, where the draft models lie."""
+    """Where an experiment runs: the folder of its results files, how many prompts, the target and where its draft models lie."""
 
     work: Path
     num_prompts: int
-    drafts: Path
+    drafts: Path | None
+    target: str | None
+
+    def load(self, draft: str | None = None) -> Pair:
+        """Load the target with a draft, by default its own."""
+        return load_pair(draft=draft, target=self.target, device="cpu")
+
+    def draft_models(self) -> dict[str, Path]:
+        """Return the draft models by name, smallest first: every subfolder `draft*` with weights, or the one of the target."""
+        if self.drafts is None and self.target is not None:
+            return {"draft": local_folders(None, self.target)[0]}
+        folder = SHIPPED_PAIR if self.drafts is None else self.drafts
+        found = [path for path in sorted(folder.glob("draft*")) if (path / "model.safetensors").is_file()]
+        if not found:
+            raise AnalysisError(
+                f"{folder} holds no draft models: they are folders draft* with model.safetensors. Check --drafts."
+            )
+        return {path.name: path for path in sorted(found, key=_num_parameters)}
 
     def decode(
         self, label: str, decoders: Mapping[str, Decoder], *, draft: str | None = None, seeds: Sequence[int]
     ) -> list[TextRecord]:
         """Decode the experiment's prompts."""
-        pair = load_pair(draft=draft, device="cpu")
+        pair = self.load(draft)
         prompts = held_out_prompts(pair, self.num_prompts)
         settings = RunSettings(
-            draft=draft, target=None, num_tokens=NUM_TOKENS, temperature=1.0, top_p=None, dtype=str(pair.target.dtype)
+            draft=draft, target=self.target, num_tokens=NUM_TOKENS, temperature=1.0, top_p=None, dtype=str(pair.target.dtype)
         )
         return run_decode(pair, decoders, prompts, settings=settings, seeds=seeds, out=self.work / f"{label}.jsonl")
 
@@ -109,22 +137,18 @@ def table2(laboratory: Laboratory) -> dict[str, Any]:
             one: Decoder = SpeculativeSampling(length) if count == 1 else DraftSelection(count, length)
             decoders[f"K={count} L={length}"] = one
     rows = []
-    for name, folder in _draft_models(laboratory.drafts).items():
+    for name, folder in laboratory.draft_models().items():
         records = laboratory.decode(f"table2-{name}", decoders, draft=str(folder), seeds=TABLE2_SEEDS)
         parameters = _num_parameters(folder)
         for label in decoders:
             count, length = (int(part.split("=")[1]) for part in label.split())
             row = dataclasses.asdict(efficiency(records, decoder=label))
             rows.append(row | {"draft": name, "parameters": parameters, "K": count, "L": length})
-    return {"rows": rows, "seeds": list(TABLE2_SEEDS), "target_parameters": _num_parameters(SHIPPED_PAIR / "target")}
-
-
-def _draft_models(folder: Path) -> dict[str, Path]:
-    """Return the draft models in a folder by name, smallest first: every subfolder `draft*` with weights."""
-    found = [path for path in sorted(folder.glob("draft*")) if (path / "model.safetensors").is_file()]
-    if not found:
-        raise AnalysisError(f"{folder} holds no draft models: they are folders draft* with model.safetensors. Check --drafts.")
-    return {path.name: path for path in sorted(found, key=_num_parameters)}
+    return {
+        "rows": rows,
+        "seeds": list(TABLE2_SEEDS),
+        "target_parameters": _num_parameters(local_folders(None, laboratory.target)[1]),
+    }
 
 
 def _num_parameters(folder: Path) -> int:
@@ -205,7 +229,7 @@ def mentored(laboratory: Laboratory) -> dict[str, Any]:
     }
     decoders: dict[str, Decoder] = {label: SpeculativeSampling(MENTORED_LENGTH, one) for label, one in verifiers.items()}
     records = laboratory.decode("mentored", decoders, seeds=(0, 1))
-    pair = load_pair(device="cpu")
+    pair = laboratory.load()
     problems = _held_out_problems(pair, laboratory.num_prompts)
     rows = []
     for label, verifier in verifiers.items():

@@ -19,11 +19,11 @@ import otm
 from ..errors import AnalysisError
 from ..files import plain_json, read_small, shortened, write_atomically, write_json
 from ..models.distilled import WEIGHTS
-from ..models.pair import load_target
+from ..models.pair import Pair, load_pair, load_target
 from ..models.public import PUBLIC
 from ..provenance import file_digest
 from ..statistics import clustered_means
-from .distillation import Distillation, DraftModule, held_out_acceptance, prepare, train_draft, write_draft
+from .distillation import Distillation, prepare, train_draft, write_draft
 from .texts import Corpus
 
 CURVE_K = (1, 2, 4, 8)
@@ -95,20 +95,18 @@ def distil(
     model, tokenizer = load_target(target, device=device, dtype=torch.bfloat16)
     _check_target(model, recipe)
     shards = prepare(model, tokenizer, corpus, recipe, work)
-    draft, vocabulary = train_draft(model.float(), shards, recipe, work, device=str(model.device))
+    exact, _ = load_target(target, device=device)
+    draft, vocabulary = train_draft(exact, shards, recipe, work, device=str(exact.device))
     write_draft(draft, vocabulary, out)
-    for value in draft.trained().values():
-        value.data = value.data.half().float()
-    held = {kind: shards[kind] for kind in _SIDES}
+    pair = load_pair(draft=str(out), target=target, device=device)
     public = PUBLIC.get(target)
     record = {
         "target": {"name": public.title if public else Path(target).name, "weights": public.weights if public else None},
         "recipe": dataclasses.asdict(recipe),
         "parameters": sum(value.numel() for value in draft.trained().values()),
         "sha256": file_digest(out / WEIGHTS),
-        "overlap": {kind: held_out_acceptance(draft, paths) for kind, paths in held.items()},
-        "reach": {kind: reach(draft, paths) for kind, paths in held.items()},
-        "acceptance": {"k": list(CURVE_K)} | {kind: acceptance_on(draft, paths) for kind, paths in held.items()},
+        "k": list(CURVE_K),
+        "acceptance": {kind: acceptance_on(pair, shards[kind]) for kind in _SIDES},
         "corpus": dict(corpus.provenance) | {"sha256": corpus.digest, "documents": len(corpus.documents)},
         "versions": {name: metadata.version(name) for name in ("torch", "transformers", "safetensors", "numpy")}
         | {"python": sys.version.split()[0]},
@@ -131,27 +129,20 @@ def _check_target(model: Any, recipe: Distillation) -> None:
         )
 
 
-def reach(model: DraftModule, shards: list[Path]) -> float:
-    """Return the mean of Q(S), the target's mass on the tokens that the draft can propose: no acceptance is larger."""
-    return float(np.concatenate([target.sum(axis=-1) for _, target in _laws(model, shards)]).mean())
-
-
-def acceptance_on(model: DraftModule, shards: list[Path]) -> dict[str, list[dict[str, float]]]:
+def acceptance_on(pair: Pair, shards: list[Path]) -> dict[str, list[dict[str, float]]]:
     """Return mean acceptances of k i.i.d. drafts at every sixteenth held-out position, with 95 % intervals over windows.
 
-    Tokens outside S are one token here, which the draft never proposes: no acceptance tells them apart.
+    Tokens that the draft never proposes are one token here: no acceptance tells them apart. Their mean mass is 1 − Q(S), and "Q(S)",
+    which no acceptance exceeds, is part of the result.
     """
-    rows: dict[str, list[NDArray[np.float64]]] = {"optimum": [], "K-SEQ": []}
-    for draft, target in _laws(model, shards):
-        law = np.concatenate([target, np.maximum(0.0, 1.0 - target.sum(axis=-1, keepdims=True))], axis=-1)
-        law /= law.sum(axis=-1, keepdims=True)
-        problem = otm.Problem(draft=np.pad(draft, ((0, 0), (0, 1))), target=law, law=otm.IID(1))
-        rows["optimum"].append(np.asarray(otm.optimal_acceptance_curve(problem, k=CURVE_K)))
-        rows["K-SEQ"].append(np.asarray(otm.acceptance_curve(otm.KSeq(), problem, k=CURVE_K)))
-    return {
-        name: _intervals(np.concatenate(parts), len(load_file(shards[0])["tokens"][0]) // _EVERY)
-        for name, parts in rows.items()
-    }
+    rows: dict[str, list[NDArray[np.float64]]] = {"optimum": [], "K-SEQ": [], "Q(S)": []}
+    for draft, target in _laws(pair, shards):
+        problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
+        rows["optimum"].append(np.stack(list(otm.optimal_acceptance_curve(problem, k=CURVE_K)), axis=-1))
+        rows["K-SEQ"].append(np.stack(list(otm.acceptance_curve(otm.KSeq(), problem, k=CURVE_K)), axis=-1))
+        rows["Q(S)"].append(target[:, :-1].sum(axis=-1, keepdims=True))
+    positions = load_file(shards[0])["tokens"].shape[1] // _EVERY
+    return {name: _intervals(np.concatenate(parts), positions) for name, parts in rows.items()}
 
 
 def _intervals(table: NDArray[np.float64], positions: int) -> list[dict[str, float]]:
@@ -162,21 +153,18 @@ def _intervals(table: NDArray[np.float64], positions: int) -> list[dict[str, flo
     return [{"mean": float(mean), "low": float(low), "high": float(high)} for mean, low, high in limits]
 
 
-@torch.no_grad()
-def _laws(model: DraftModule, shards: list[Path]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Yield p and q on S `(rows, |S|)` at every sixteenth position of a few windows at a time, window by window."""
-    chosen = slice(_EVERY - 1, None, _EVERY)
+@torch.inference_mode()
+def _laws(pair: Pair, shards: list[Path]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Yield p and q on S and the rest `(rows, |S| + 1)` at every sixteenth position of a few windows at a time."""
+    vocabulary = pair.draft.lm_head.vocabulary
     for path in shards:
-        stored = load_file(path)
-        parts = zip(*(stored[name].split(8) for name in ("tokens", "hidden", "log_normaliser")), strict=True)
-        for tokens, hidden, normaliser in parts:
-            place = model.head.device
-            mine = model.last_hidden(tokens.to(place))[:, chosen].flatten(0, 1).float()
-            theirs = hidden.to(place)[:, chosen].flatten(0, 1).float()
-            logs = normaliser.to(place)[:, chosen].flatten().double()
-            draft = torch.softmax((mine @ model.head.T).double(), dim=-1)
-            target = torch.exp((theirs @ model.head.T).double() - logs[:, None])
-            yield draft.cpu().numpy(), target.cpu().numpy()
+        for tokens in load_file(path)["tokens"].long().split(2):
+            both = (
+                torch.softmax(logits[:, _EVERY - 1 :: _EVERY].flatten(0, 1).double(), dim=-1) for logits in pair.logits(tokens)
+            )
+            draft, target = (law[:, vocabulary].cpu().numpy() for law in both)
+            rest = np.maximum(0.0, 1.0 - target.sum(axis=-1, keepdims=True))
+            yield np.pad(draft, ((0, 0), (0, 1))), np.concatenate([target, rest], axis=-1)
 
 
 def card(record: dict[str, Any]) -> str:
@@ -190,6 +178,11 @@ def card(record: dict[str, Any]) -> str:
         f"| {name} | {corpus.get('packages', {}).get(name, corpus.get('python', ''))} | {size:,} | {licences.get(name, '')} |"
         for name, size in sources.items()
     )
+    texts = f"{recipe['text_windows']:,} windows of {recipe['context']} tokens of text"
+    mixed = ""
+    if recipe["sampled_windows"]:
+        texts += f" and {recipe['sampled_windows']:,} that it goes on writing after {recipe['context'] // 4} tokens of text"
+        mixed = f", text alone in the first {recipe['text_steps']:,} steps and as much of both later"
     weights = f" (weights SHA-256 `{target['weights']}`)" if target["weights"] else ""
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     return f"""---
@@ -210,19 +203,18 @@ most Q(S), the target's mass on them, given below; `otm` counts the rest as reje
 
 ## Acceptance on held-out contexts
 
-Temperature 1, k i.i.d. drafts, 95 % intervals over {recipe["held_windows"]} windows; every sixteenth position. Over all positions of the same windows one
-draft's acceptance is {record["overlap"]["held_text"]:.3f} on text and {record["overlap"]["held_sampled"]:.3f} on samples.
+The written weights beside the target in float32, temperature 1, k i.i.d. drafts; every sixteenth position of {recipe["held_windows"]} windows of
+{recipe["context"]} tokens, 95 % intervals over windows.
 
 {tables}
 
 ## Training
 
-`python -m analysis train --target NAME --out FOLDER --work FOLDER` redoes it on a CPU or on CUDA; a killed run resumes, and a recipe with more steps
-goes on from where the learning rate began to fall. The target runs once over {recipe["text_windows"]:,} windows of {recipe["context"]} tokens of text and writes
-{recipe["sampled_windows"]:,} more itself, which begin with {recipe["context"] // 4} tokens of text; its last hidden states are kept, which give its law on S. The matrix
-starts from least squares to them. Then {steps:,} steps of {batch} windows ({tokens:,} tokens, text alone for the first {recipe["text_steps"]:,}): AdamW, learning rate
-{recipe["learning_rate"]:g}, constant and falling to 0 over the last {fall:,}; the loss is D(q‖p), and −log Σ min(p, q) over the last {fall:,} steps.
-Seed {recipe["seed"]}. Versions: {versions}.
+`python -m analysis train --target NAME --out FOLDER --work FOLDER`, with the recipe in `training.json` as `--recipe`, redoes it on a CPU or on CUDA. A killed
+run resumes, and a recipe with more `steps` goes on from where the learning rate began to fall. The target runs once over {texts}, in
+bfloat16; its last hidden states are kept, which give its law on S. The square matrix starts from least squares to them. Then {steps:,} steps
+of {batch} windows, {tokens:,} tokens with repetitions{mixed}: AdamW, learning rate {recipe["learning_rate"]:g}, constant and falling to 0 over the last
+{fall:,}; the loss is D(q‖p), and −log Σ min(p, q) over the last {fall:,} steps. Seed {recipe["seed"]}. Versions: {versions}.
 
 ## Data and licences
 
@@ -237,10 +229,12 @@ text. The weights derive from those of {target["name"]}, Apache-2.0, and are und
 
 
 def _table(record: dict[str, Any], kind: str, title: str) -> str:
-    ks = record["acceptance"]["k"]
+    ks, curves = record["k"], record["acceptance"][kind]
     rows = "\n".join(
-        f"| {name} | " + " | ".join(f"{cell['mean']:.3f} ({cell['low']:.3f}–{cell['high']:.3f})" for cell in cells) + " |"
-        for name, cells in record["acceptance"][kind].items()
+        f"| {name} | "
+        + " | ".join(f"{cell['mean']:.3f} ({cell['low']:.3f}–{cell['high']:.3f})" for cell in curves[name])
+        + " |"
+        for name in ("optimum", "K-SEQ")
     )
-    head = f"On {title}, where Q(S) is {record['reach'][kind]:.3f} on average:"
+    head = f"On {title}, where Q(S) is {curves['Q(S)'][0]['mean']:.3f} on average:"
     return f"{head}\n\n| | {' | '.join(f'k = {k}' for k in ks)} |\n|---|{'---|' * len(ks)}\n{rows}"

@@ -1,0 +1,108 @@
+"""A draft from one command: what is written loads beside its target, and its card says what was measured."""
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from analysis.__main__ import app  # noqa: E402
+from analysis.errors import AnalysisError  # noqa: E402
+from analysis.layout import SHIPPED_PAIR  # noqa: E402
+from analysis.models.causal import pair_models  # noqa: E402
+from analysis.models.pair import load_pair  # noqa: E402
+from analysis.train import draft_training as t  # noqa: E402
+from analysis.train.distillation import Distillation  # noqa: E402
+from analysis.train.texts import Corpus, Document  # noqa: E402
+
+FIELDS = {
+    "layers": [0, 1],
+    "head": 1024,
+    "context": 64,
+    "text_windows": 16,
+    "sampled_windows": 4,
+    "held_windows": 2,
+    "text_steps": 2,
+    "steps": 4,
+    "fall": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A draft for the shipped target, and the command's output."""
+    from typer.testing import CliRunner
+
+    place = tmp_path_factory.mktemp("distil")
+    (place / "recipe.json").write_text(json.dumps(FIELDS))
+    words = ["--target", str(SHIPPED_PAIR / "target"), "--text", str(SHIPPED_PAIR / "held_out.txt"), "--threads", "1"]
+    places = ["--recipe", str(place / "recipe.json"), "--out", str(place / "draft"), "--work", str(place / "work")]
+    threads = torch.get_num_threads()
+    result = CliRunner().invoke(app, ["train", *words, *places], catch_exceptions=False)
+    torch.set_num_threads(threads)
+    assert result.exit_code == 0, result.output
+    return place / "draft", result.output
+
+
+def test_the_draft_loads_beside_its_target_and_is_as_good_as_its_record_says(written):
+    folder, output = written
+    record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    pair = load_pair(draft=str(folder), target=str(SHIPPED_PAIR / "target"), device="cpu")
+    assert pair.num_tokens == 4096
+    assert [model.fallback for model in pair_models(pair)] == [None, None]  # tokens without mass hinder no tree pass
+    from safetensors.torch import load_file
+
+    tokens = load_file(folder.parent / "work" / "held_text-00000.safetensors")["tokens"].long()
+    draft, target = (torch.softmax(logits[:, 15::16].double(), dim=-1) for logits in pair.logits(tokens))
+    curves = record["acceptance"]["held_text"]
+    # One draft's acceptance is Σ min(p, q), read here from the whole laws and there from those on S.
+    assert curves["optimum"][0]["mean"] == pytest.approx(torch.minimum(draft, target).sum(dim=-1).mean().item(), abs=1e-9)
+    assert curves["Q(S)"][0]["mean"] == pytest.approx((target * (draft > 0)).sum(dim=-1).mean().item(), abs=1e-9)
+    for kind in ("held_text", "held_sampled"):
+        means = [cell["mean"] for cell in record["acceptance"][kind]["optimum"]]
+        assert means == sorted(means)
+        assert f"{means[-1]:.3f}" in output
+
+
+def test_the_card_says_what_was_measured_and_under_which_licence(written):
+    folder, _ = written
+    record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert record["sha256"] in text
+    assert "license: apache-2.0" in text
+    assert f"{record['acceptance']['held_sampled']['K-SEQ'][-1]['mean']:.3f}" in text
+    assert record["recipe"]["head"] == FIELDS["head"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        '{"width": 3}',
+        '{"layers": []}',
+        '{"layers": 3}',
+        '{"steps": -1}',
+        '{"context": 30}',
+        '{"learning_rate": 0}',
+        "{",
+        '{"fall": 7000}',
+    ],
+)
+def test_an_impossible_recipe_is_refused(tmp_path, text):
+    (tmp_path / "recipe.json").write_text(text)
+    with pytest.raises(AnalysisError, match="recipe is a JSON object"):
+        t.distillation_from_json(tmp_path / "recipe.json")
+
+
+def test_a_recipe_that_the_target_has_no_layers_for_is_refused(tmp_path):
+    corpus = Corpus(documents=(Document("one", "text", held_out=False),), provenance={})
+    with pytest.raises(AnalysisError, match="4 layers"):
+        t.distil(
+            str(SHIPPED_PAIR / "target"),
+            corpus,
+            Distillation(layers=(0, 9)),
+            out=tmp_path,
+            work=tmp_path / "work",
+            device="cpu",
+        )
