@@ -524,13 +524,15 @@ def _is_slow(candidate: Kind, seconds: float) -> bool:
         shown = laws[0][0], laws[1][0]
     else:
         return False
-    for _ in range(2):  # the first call loads what it needs
+    took = []
+    for _ in range(3):  # the first call loads what it needs, and a busy machine interrupts
         begun = time.monotonic()
         try:
             candidate.verify(shown[0].copy(), shown[1].copy(), drafts.copy(), np.random.default_rng(0))
         except (Exception, SystemExit):  # which is for the audit to say, on its own instances
             return False
-    return (time.monotonic() - begun) / _ROWS * _SAMPLES > seconds
+        took.append(time.monotonic() - begun)
+    return min(took) / _ROWS * _SAMPLES > seconds
 
 
 def _default_laws(candidate: Kind) -> list[Law]:
