@@ -194,6 +194,7 @@ class StepModel:
                 [[1.0, d.shape.depth, d.shape.num_nodes] for d in decoders], [_typical(clock, d, "rest") for d in decoders]
             )
             for name, decoders in families.items()
+            if decoders  # limits may leave a family no plan; a fit of nothing aborts the process
         }
         return cls((draft[0], draft[1]), (tuple(nodes), tuple(map(float, target))), rest)  # type: ignore[arg-type]
 
