@@ -31,6 +31,7 @@ from otm.sequence.ranking import RankedDecoder, rank_decoders
 from otm.sequence.sampled_tree import PredictableTree, SampledTree
 from otm.sequence.source import Outcomes, Source, Uniforms, outcomes
 from otm.sequence.speculative_sampling import SpeculativeSampling
+from otm.sequence.staged import Staged, expected_calls
 from otm.sequence.stochastic_beam import StochasticBeam
 from otm.sequence.traversal_verification import TraversalVerification
 from otm.sequence.tree_verification import TreeVerification
@@ -48,6 +49,7 @@ DECODERS = (
     LikeliestTree,
     SampledTree,
     StochasticBeam,
+    Staged,
 )
 """Every decoding algorithm of the library."""
 
@@ -77,6 +79,7 @@ __all__ = [
     "SampledTree",
     "Source",
     "SpeculativeSampling",
+    "Staged",
     "StaticDecoder",
     "Step",
     "StepLaw",
@@ -91,6 +94,7 @@ __all__ = [
     "completed_law",
     "delayed_expansions",
     "divergence_by_position",
+    "expected_calls",
     "expected_step",
     "generate",
     "generated_law",

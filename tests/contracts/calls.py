@@ -181,6 +181,11 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.Memoised, {"model": MARKOV}
     yield sequence.PrefixTree, {"factors": (2, 1), "verifier": otm.KSeq()}
     yield sequence.SampledTree, {"size": 2, "length": 2, "verifier": otm.Naive()}
+    yield sequence.Staged, {"inner": CHAIN, "middle": MARKOV, "length": 2}
+    yield (
+        sequence.expected_calls,
+        {"decoder": sequence.Staged(CHAIN, MARKOV, 2), "draft": MARKOV, "context": (0,)},
+    )
     yield sequence.StochasticBeam, {"num_drafts": 2, "length": 1}
     yield sequence.SpeculativeSampling, {"length": 2, "verifier": otm.Maximal()}
     yield sequence.TableModel, {"table": {(): [0.5, 0.5]}}

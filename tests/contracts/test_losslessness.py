@@ -28,6 +28,7 @@ from otm.sequence import (
     PrefixTree,
     SampledTree,
     SpeculativeSampling,
+    Staged,
     Step,
     StochasticBeam,
     TraversalVerification,
@@ -355,6 +356,18 @@ class LowestRanked(Multipath):
 
 
 @dataclasses.dataclass(frozen=True)
+class JudgedByTheDraft(Staged):
+    """Verifies the middle model's text as if the small model had drafted it."""
+
+    def draft(self, model: Any, context: tuple[int, ...], source: Source) -> DraftTree:
+        tree = super().draft(model, context, source)
+        return dataclasses.replace(tree, draft={before: model.next(before) for before in tree.draft})
+
+
+MIDDLE = otm.sequence.ZerothOrder([0.2, 0.3, 0.5])
+
+
+@dataclasses.dataclass(frozen=True)
 class LikeliestAsSampled(LikeliestTree):
     """Verifies the likeliest children as if they had been sampled."""
 
@@ -403,6 +416,7 @@ BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what 
     TraversalVerification: [(WeightNotUpdated(TREE), Traversal(TREE)), (SiblingStays(TREE), Traversal(TREE))],
     LikeliestTree: [(LikeliestAsSampled(3, 2), LikeliestTree(3, 2))],
     SampledTree: [(PrunedByToken(2, 1, rule), SampledTree(4, 3, rule)) for rule in SUCCESSIVE[:2]],
+    Staged: [(JudgedByTheDraft(SpeculativeSampling(1), MIDDLE, 2), Staged(SpeculativeSampling(1), MIDDLE, 2))],
     StochasticBeam: [(SiblingsByMass(2, 1), StochasticBeam(2, 1))],
     GreedyMultipath: [(SelectedAsDrafted(2, 1), Multipath(2, 1)), (LowestRanked(2, 1), Multipath(2, 1))],
 }

@@ -23,6 +23,7 @@ from otm.sequence import (
     PrefixTree,
     SampledTree,
     SpeculativeSampling,
+    Staged,
     StochasticBeam,
     TraversalVerification,
     TreeVerification,
@@ -51,6 +52,7 @@ DECODERS: list[Decoder] = [
     LikeliestTree(5, 2),
     SampledTree(5, 2),
     StochasticBeam(3, 2),
+    Staged(BlockVerification(1), MarkovModel(np.full((15, 15), 1 / 15)), 2),
 ]
 
 

@@ -20,11 +20,13 @@ from otm.sequence import (
     PrefixTree,
     SampledTree,
     SpeculativeSampling,
+    Staged,
     StochasticBeam,
     TableModel,
     TraversalVerification,
     TreeVerification,
     Uniforms,
+    ZerothOrder,
 )
 from otm.trees import TreeShape
 
@@ -147,6 +149,7 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         LikeliestTree(4, length, (None, 1, 2)[index % 3]),
         SampledTree(4, length, SUCCESSIVE[index % 3]),
         StochasticBeam(min(size.width, 4 // min(length, 2)), min(length, 2), SUCCESSIVE[(index + 1) % 3]),
+        Staged(SpeculativeSampling(1), ZerothOrder(random_row(size.num_tokens, rng)), min(length, 2)),
     ]
 
 

@@ -1,0 +1,164 @@
+"""Chains of models: a small one drafts for a middle one, whose text drafts for the target; staged and polybasic decoding.
+
+A step of a lossless decoder with the middle model as its target decodes tokens, each of which has the middle model's law given
+those before it, whatever it is that ends the step (docs/theory.md, "Chains of models"). So its output is a draft of the middle
+model, made with fewer calls of that model than tokens, and the target verifies it as such. What comes out is what the middle model
+alone would have given; what changes is the time, and that is counted here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.pmf import check_count, check_instance
+from otm.sequence.block_verification import BlockVerification
+from otm.sequence.decoder import (
+    Conditionals,
+    Decoder,
+    DraftTree,
+    StaticDecoder,
+    Step,
+    check_asked,
+    check_vocabularies,
+    evaluate,
+)
+from otm.sequence.models import Context, LanguageModel, check_model
+from otm.sequence.source import Source, outcomes
+from otm.trees.shape import TreeShape
+
+
+@dataclasses.dataclass(frozen=True)
+class Staged(StaticDecoder):
+    """Draft L tokens of a middle model by steps of another decoder, and verify them as a block.
+
+    The steps draft from the draft model and are judged by the middle model; they go on until L tokens stand, and what the last one
+    has too much is cut. The target then sees a chain drafted from the middle model. A `Staged` inner decoder makes the chain of
+    models longer.
+
+    Args:
+        inner: the decoder that makes the middle model's text; lossless, or the whole is not.
+        middle: the middle model.
+        length: L ≥ 1 tokens for the target to verify.
+
+    Raises:
+        InvalidParameter: if these are something else.
+
+    Cost: one target call per step; `expected_calls` counts those of the other models. Reference: staged speculative decoding
+    [Spector & Ré 2023]; polybasic decoding 2025; docs/theory.md, "Chains of models".
+
+    >>> from otm.sequence import SpeculativeSampling, ZerothOrder, step_law
+    >>> small, middle, target = ZerothOrder([0.9, 0.1]), ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
+    >>> staged = Staged(SpeculativeSampling(1), middle, 1)
+    >>> round(step_law(staged, draft=small, target=target, context=[]).block_efficiency, 12)  # 1 + Σ min(middle, target)
+    1.75
+    """
+
+    title = "staged"
+
+    inner: Decoder
+    middle: LanguageModel
+    length: int
+
+    def __post_init__(self) -> None:
+        check_instance(self.inner, Decoder, name="inner")
+        check_model(self.middle, name="middle")
+        object.__setattr__(self, "length", check_count(self.length, name="length"))
+
+    @property
+    def lossless(self) -> bool:
+        """As the inner decoder, by which the drafts have the law they are verified with."""
+        return self.inner.lossless
+
+    @property
+    def shape(self) -> TreeShape:
+        """A chain."""
+        return TreeShape.chain(self.length)
+
+    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+        """Decode steps of the inner decoder; the middle model's distributions along the text are those its steps evaluated."""
+        check_vocabularies(model, self.middle)
+        text, known = context, dict[Context, NDArray[np.float64]]()
+        while len(text) < len(context) + self.length:
+            tree = self.inner.draft(model, text, source)
+            rows = evaluate(self.middle, tree)
+            decoded = self.inner.verify(tree, rows.__getitem__, source).tokens
+            for token in decoded[: len(context) + self.length - len(text)]:
+                known[text] = rows[text]
+                text = (*text, token)
+        tokens = np.array([-1, *text[len(context) :]], dtype=np.int64)
+        return DraftTree(shape=self.shape, context=context, tokens=tokens, draft=known)
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        """Block verification against the middle model."""
+        return BlockVerification(self.length).verify(tree, target, source)
+
+
+def expected_calls(decoder: Staged, *, draft: LanguageModel, context: Sequence[int]) -> NDArray[np.float64]:
+    """Return the exact expected number of serial calls of each drafting model per call of the target.
+
+    A step takes 1 + Σ_i c_i·n_i target calls of time if a call of model i costs c_i and there are n_i of them.
+
+    Args:
+        decoder: the chain of models.
+        draft: the smallest model; a small vocabulary.
+        context: tokens so far.
+
+    Returns:
+        `(m,)`: the smallest model first, the middle model next to the target last.
+
+    Raises:
+        TooLarge: as `otm.sequence.outcomes`.
+
+    Cost: one run of the drafting stage per outcome. Reference: docs/theory.md, "Chains of models".
+
+    >>> from otm.sequence import SpeculativeSampling, ZerothOrder
+    >>> half = ZerothOrder([0.5, 0.5])
+    >>> expected_calls(Staged(SpeculativeSampling(2), half, 6), draft=half, context=[])  # three tokens of the middle model a call
+    array([4., 2.])
+    """
+    start = check_asked(check_instance(decoder, Staged, name="decoder"), draft=draft, target=decoder.middle, context=context)
+    counted, models = _counted(decoder)
+    smallest = _Counted(draft)
+    total = np.zeros(len(models) + 1)
+
+    def run(source: Source) -> list[int]:
+        for model in (smallest, *models):
+            model.calls = 0
+        counted.draft(smallest, start, source)
+        return [smallest.calls, *(model.calls for model in models)]
+
+    for calls, mass in outcomes(run):
+        total += mass * np.array(calls)
+    return total
+
+
+def _counted(decoder: Staged) -> tuple[Staged, list[_Counted]]:
+    """Return the decoder with models that count their calls, and these, innermost first."""
+    middle, inner, models = _Counted(decoder.middle), decoder.inner, list[_Counted]()
+    if isinstance(inner, Staged):
+        inner, models = _counted(inner)
+    return dataclasses.replace(decoder, inner=inner, middle=middle), [*models, middle]
+
+
+@dataclasses.dataclass(eq=False)
+class _Counted:
+    """A model that counts the batches it is asked for."""
+
+    model: LanguageModel
+    calls: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.model.num_tokens
+
+    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
+        self.calls += 1
+        return self.model.next(context)
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        self.calls += 1
+        return self.model.next_batch(contexts)
