@@ -49,6 +49,10 @@ SUFFIX = {"IID": "iid", "Greedy": "greedy", "TopK": "top_k", "WithoutReplacement
 # Values that the table leaves out, because they take more than a few passes per k.
 TOO_EXPENSIVE = {
     ("Optimal", "IID"),  # at its default the optimum itself: the column "optimum"
+    ("TvOptimal", "IID"),  # the optimum and a number
+    ("Ensemble", "IID"),  # 1 − w TV, TV is there
+    ("Cascade", "IID"),
+    ("RelaxedAcceptance", "IID"),
     ("Naive", "WithoutReplacement"),
     ("Race", "WithoutReplacement"),
     ("Mentored", "IID"),
