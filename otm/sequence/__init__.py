@@ -24,9 +24,11 @@ from otm.sequence.models import (
 )
 from otm.sequence.prefix_tree import PrefixTree
 from otm.sequence.ranking import RankedDecoder, rank_decoders
+from otm.sequence.refined_scores import RefinedScores
 from otm.sequence.source import Outcomes, Source, Uniforms, outcomes
 from otm.sequence.speculative_sampling import SpeculativeSampling
 from otm.sequence.traversal_verification import TraversalVerification
+from otm.sequence.tree_cuts import TreeCut
 from otm.sequence.tree_verification import TreeVerification
 
 DECODERS = (
@@ -38,6 +40,7 @@ DECODERS = (
     Ersd,
     BlockVerification,
     TraversalVerification,
+    RefinedScores,
 )
 """Every decoding algorithm of the library."""
 
@@ -59,12 +62,14 @@ __all__ = [
     "Outcomes",
     "PrefixTree",
     "RankedDecoder",
+    "RefinedScores",
     "Source",
     "SpeculativeSampling",
     "Step",
     "StepLaw",
     "TableModel",
     "TraversalVerification",
+    "TreeCut",
     "TreeVerification",
     "Uniforms",
     "ZerothOrder",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +58,11 @@ class BlockVerification(Decoder):
         """A chain."""
         return TreeShape.chain(self.length)
 
+    @property
+    def num_paths(self) -> int:
+        """One."""
+        return 1
+
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
         """Draw token after token."""
         return grow_by_law(self.shape, model, context, IID, source)
@@ -67,26 +71,42 @@ class BlockVerification(Decoder):
         """Test the prefixes from the longest down; the first that passes is the longest that does."""
         start, drafted = len(tree.context), (*tree.context, *tree.tokens[1:].tolist())
         contexts = [drafted[: start + i] for i in range(self.length + 1)]
-        weights = prefix_weights(tree, target, contexts)
-        kept, after = self.length, target(contexts[-1])
-        if not source.accept(weights[-1]):
-            excess = after
-            for kept in reversed(range(self.length)):
-                excess = np.maximum(weights[kept] * target(contexts[kept]) - tree.draft[contexts[kept]], 0.0)
-                if source.accept(pass_probability(float(excess.sum()), weights[kept])):
-                    break
-            # Nothing in excess of the draft: the models agree here, and only rounding rejected what follows.
-            after = excess if excess.sum() > 0 else target(contexts[kept])
-        tokens = (*drafted[start : start + kept], source.choose(after))
+        rows = [tree.draft[context] for context in contexts[:-1]]
+        kept, token = verify_chain(drafted, rows, [target(context) for context in contexts], source)
         survivors = tuple((vertex,) for vertex in range(1, kept + 1))
-        return Step(tokens, kept, "end_of_draft" if kept == self.length else "rejected", survivors)
+        return Step(
+            (*drafted[start : start + kept], token), kept, "end_of_draft" if kept == self.length else "rejected", survivors
+        )
 
 
-def prefix_weights(tree: DraftTree, target: Conditionals, contexts: list[Context]) -> list[float]:
+def verify_chain(
+    drafted: Context, draft: list[NDArray[np.float64]], target: list[NDArray[np.float64]], source: Source
+) -> tuple[int, int]:
+    """Return how many of the last γ tokens are kept, and the token after them.
+
+    Args:
+        drafted: a context that ends with the γ drafted tokens.
+        draft: the γ laws `(V,)` by which they came, each given those before.
+        target: the target's law before each of them, and after the last.
+    """
+    length = len(draft)
+    weights = prefix_weights(drafted[len(drafted) - length :], draft, target)
+    if source.accept(weights[-1]):
+        return length, source.choose(target[-1])
+    kept, excess = 0, target[0]
+    for kept in reversed(range(length)):
+        excess = np.maximum(weights[kept] * target[kept] - draft[kept], 0.0)
+        if source.accept(pass_probability(float(excess.sum()), weights[kept])):
+            break
+    # Nothing in excess of the draft: the models agree here, and only rounding rejected what follows.
+    return kept, source.choose(excess if excess.sum() > 0 else target[kept])
+
+
+def prefix_weights(tokens: Context, draft: list[NDArray[np.float64]], target: list[NDArray[np.float64]]) -> list[float]:
     """Return w₀ = 1, …, w_γ along a chain; a token that the draft model cannot draw weighs 0."""
     weights = [1.0]
-    for before, after in itertools.pairwise(contexts):
-        weights.append(next_weight(weights[-1], tree.draft[before], target(before), after[-1]))
+    for token, p, q in zip(tokens, draft, target, strict=False):
+        weights.append(next_weight(weights[-1], p, q, token))
     return weights
 
 

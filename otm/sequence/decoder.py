@@ -87,6 +87,11 @@ class Decoder(Scheme):
     def shape(self) -> TreeShape:
         """The shape of the drafted tree."""
 
+    @property
+    def num_paths(self) -> int | None:
+        """K, if the drafts are K independent sequences from the draft model, each as long as the shape is deep; None if not."""
+        return None
+
     @abc.abstractmethod
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
         """Draft a tree after `context`, from the draft model alone."""
@@ -286,6 +291,17 @@ def check_asked(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel
     check_model(draft, name="draft")
     check_model(target, name="target")
     return check_context(context)
+
+
+def num_sequences(shape: TreeShape) -> int | None:
+    """Return K for K chains of equal length from the root, in whatever order of vertices; None for any other shape.
+
+    >>> num_sequences(TreeShape.sequences(3, 2)), num_sequences(TreeShape.chain(4)), num_sequences(TreeShape([0, 1, 1]))
+    (3, 1, None)
+    """
+    per_level = np.bincount(shape.levels)[1:]
+    forks = np.bincount(shape.parents, minlength=1)[1:]
+    return int(per_level[0]) if np.all(per_level == per_level[0]) and np.all(forks <= 1) else None
 
 
 def require_drafts(shape: TreeShape) -> None:

@@ -24,6 +24,7 @@ from otm.sequence.decoder import Conditionals, Decoder, check_asked
 from otm.sequence.enumeration import StepLaw, collect
 from otm.sequence.ersd import Ersd
 from otm.sequence.models import Context, LanguageModel, next_distribution
+from otm.sequence.refined_scores import RefinedScores, ScoredPaths
 from otm.sequence.source import prepare_conditional
 from otm.sequence.traversal_verification import Pending, TraversalVerification
 from otm.sequence.vertex_decoder import VertexDecoder, children_of
@@ -70,7 +71,7 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
 
     Args:
         decoder: one that verifies vertex by vertex (every `VertexDecoder`, so any verifier on any tree), `Ersd`,
-            `BlockVerification` or `TraversalVerification`.
+            `BlockVerification`, `TraversalVerification` or `RefinedScores`, whose paths are accepted with known probabilities.
         draft, target: two models; a small vocabulary.
         context: tokens so far.
 
@@ -97,6 +98,8 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
         tally = _descend(decoder.shape, start, judge, _conditional_transitions(decoder, drafter, judge))
     elif isinstance(decoder, Ersd):
         tally = _descend(decoder.shape, start, judge, _race_transitions(drafter, judge))
+    elif isinstance(decoder, RefinedScores):
+        tally = _score(decoder, start, drafter, judge)
     elif isinstance(decoder, BlockVerification):
         tally = _traverse(TraversalVerification(decoder.shape, IID(1)), start, drafter, judge)
     elif isinstance(decoder, TraversalVerification):
@@ -234,4 +237,25 @@ def _traverse(decoder: TraversalVerification, start: Context, draft: Conditional
     law = decoder.law(decoder.shape.width)
     law.align(draft(start), target(start))
     visit(0, start, fresh(start, 1.0, below[0]), below[0], 1.0)
+    return tally
+
+
+def _score(decoder: RefinedScores, start: Context, draft: Conditionals, target: Conditionals) -> _Tally:
+    """Follow every path by the probability with which it is accepted: Pr(the step ends at u with y) = f(u) q(y | u) − f(uy)."""
+    tally = _Tally(decoder.shape, start)
+    paths = ScoredPaths(decoder.num_drafts, decoder.cells, start, draft, target)
+    level = {start: 1.0}  # P(u) of the paths that can be accepted
+    for depth in range(decoder.length):
+        following: dict[Context, float] = {}
+        for context, mass in level.items():
+            weight, accepted, drawn = paths.weight(context), paths.accepted(context), draft(context)
+            tally.stop_by(context, depth, np.maximum(mass * (weight * target(context) - accepted), 0.0))
+            for token in np.flatnonzero((accepted > 0) & (drawn > 0)).tolist():
+                require_affordable(len(following))
+                following[*context, token] = mass * float(drawn[token])
+        level = following
+        at_depth = np.flatnonzero(decoder.shape.levels == depth + 1)  # each sequence is as likely as the others to win
+        tally.reached[at_depth] = sum(mass * paths.weight(context) for context, mass in level.items()) / decoder.num_drafts
+    for context, mass in level.items():
+        tally.stop_by(context, decoder.length, mass * paths.weight(context) * target(context))
     return tally

@@ -144,6 +144,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.MarkovModel, {"table": np.array([[0.5, 0.5], [0.25, 0.75]])}
     yield sequence.Memoised, {"model": MARKOV}
     yield sequence.PrefixTree, {"factors": (2, 1), "verifier": otm.KSeq()}
+    yield sequence.RefinedScores, {"num_drafts": 2, "length": 1, "cells": 4}
     yield sequence.SpeculativeSampling, {"length": 2, "verifier": otm.Maximal()}
     yield sequence.TableModel, {"table": {(): [0.5, 0.5]}}
     yield sequence.TraversalVerification, {"tree": SHAPE, "drafts": otm.WithoutReplacement(1)}

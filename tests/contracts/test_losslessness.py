@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from otm.sequence import (
     Ersd,
     Gsd,
     PrefixTree,
+    RefinedScores,
     SpeculativeSampling,
     Step,
     TraversalVerification,
@@ -249,7 +250,8 @@ def _block(
 ) -> Step:
     drafted = tuple(tree.tokens[1:].tolist())
     length, contexts = len(drafted), [drafted[:i] for i in range(len(drafted) + 1)]
-    weights = prefix_weights(tree, target, contexts)
+    rows = [tree.draft[context] for context in contexts[:-1]]
+    weights = prefix_weights(drafted, rows, [target(context) for context in contexts])
 
     def excess(weight: float, i: int) -> np.ndarray:
         return np.maximum(weight * target(contexts[i]) - tree.draft[contexts[i]], 0.0)
@@ -263,6 +265,36 @@ def _block(
                 break
         after = after if after.sum() > 0 else target(contexts[kept])
     return Step((*drafted[:kept], source.choose(after)), kept, "rejected" if kept < length else "end_of_draft")
+
+
+@dataclasses.dataclass(frozen=True)
+class AnotherTemperature(RefinedScores):
+    """The scores are split by another draft law than the one that drafted, flattened by a temperature."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        flat = {context: np.sqrt(row) / np.sqrt(row).sum() for context, row in tree.draft.items()}
+        return super().verify(dataclasses.replace(tree, draft=flat), target, source)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnySequenceWins(RefinedScores):
+    """Scores are refined, then ignored: the winner is drawn at random, and verified as if it had won."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        return super().verify(tree, target, cast(Source, FairChoice(source, self.num_drafts)))
+
+
+class FairChoice:
+    """A source that chooses fairly the first time it is asked to."""
+
+    def __init__(self, source: Source, num_drafts: int) -> None:
+        self._source, self._left = source, 1
+        self.accept = source.accept
+        self._num_drafts = num_drafts
+
+    def choose(self, mass: np.ndarray) -> int:
+        self._left, first = 0, self._left
+        return self._source.choose(np.full(self._num_drafts, 1.0 / self._num_drafts) if first else mass)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -329,6 +361,7 @@ BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what 
     Ersd: [(ReusedRace(TREE), Ersd(TREE))],
     BlockVerification: [(WrongLevel(3), FaithfulBlock(3)), (UnweightedResidual(3), FaithfulBlock(3))],
     TraversalVerification: [(WeightNotUpdated(TREE), Traversal(TREE)), (SiblingStays(TREE), Traversal(TREE))],
+    RefinedScores: [(AnotherTemperature(2, 2), RefinedScores(2, 2)), (AnySequenceWins(2, 2), RefinedScores(2, 2))],
 }
 
 

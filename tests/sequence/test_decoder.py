@@ -20,6 +20,7 @@ from otm.sequence import (
     Generation,
     Gsd,
     PrefixTree,
+    RefinedScores,
     SpeculativeSampling,
     Step,
     TraversalVerification,
@@ -47,6 +48,7 @@ INSTANCES: list[Decoder] = [
     Ersd(TREE),
     BlockVerification(2),
     TraversalVerification(TREE),
+    RefinedScores(2, 2),
 ]
 DRAFT, TARGET = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.5, 0.3])
 

@@ -16,6 +16,7 @@ from otm.sequence import (
     Ersd,
     Gsd,
     PrefixTree,
+    RefinedScores,
     SpeculativeSampling,
     TableModel,
     TraversalVerification,
@@ -138,6 +139,7 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         BlockVerification(length),
         TraversalVerification(tree),
         TraversalVerification(tree, IID),
+        RefinedScores(size.width, length, cells=(64, 5)[index % 2]),
     ]
 
 

@@ -100,6 +100,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.Step": "a result",
     "otm.sequence.StepLaw": "a result",
     "otm.sequence.TableModel": "a model, read from a table",
+    "otm.sequence.TreeCut": "a result",
     "otm.sequence.Uniforms": "a source of randomness",
     "otm.sequence.ZerothOrder": "a model, read from a table",
     "otm.sequence.outcomes": "what `step_law` enumerates with",
