@@ -38,6 +38,9 @@ Vector = NDArray[np.float64]
 _ROUNDING = 1e-15
 """Moments that differ by no more than this do so by rounding."""
 
+_NARROW = 1e-15
+"""Parts of the scores no wider than this are points."""
+
 _GROUPS = 8
 """Into how many groups of equal mass tokens between two ends are put at first."""
 
@@ -77,6 +80,16 @@ class ScoreLaw:
         """`(m + 1,)` ∫ g below each edge; the last is `level`."""
         return _running(self.mass * self.gain)
 
+    def held(self, mass: float) -> float:
+        """Return N(z), ∫ g over the lowest scores of that mass."""
+        edges, moments = self._lists
+        i = min(max(bisect.bisect_right(edges, mass), 1), len(self.mass)) - 1
+        return moments[i] + (min(max(mass, edges[i]), edges[i + 1]) - edges[i]) * float(self.gain[i])
+
+    @functools.cached_property
+    def _lists(self) -> tuple[list[float], list[float]]:
+        return self.below.tolist(), self.moment.tolist()
+
     @property
     def level(self) -> float:
         """a, the mean of g: how much likelier than average this score makes its sequence to win."""
@@ -113,18 +126,19 @@ class Refinement:
     high: float
 
     @functools.cached_property
-    def parts(self) -> tuple[Atoms | None, Atoms | None]:
-        """The atoms of T and of the other tokens, which share no scores; None where there is no token."""
-        return (
-            _atoms(self, 0, self.lifted, self.cut, self.low, math.inf) if self.cut else None,
-            _atoms(self, self.cut, self.cut, self.capped, -math.inf, self.high) if self.cut < len(self.order) else None,
-        )
+    def lower(self) -> Atoms:
+        """The atoms of T, which has the scores below to itself."""
+        return _atoms(self, 0, self.lifted, self.cut, self.low, math.inf)
+
+    @functools.cached_property
+    def upper(self) -> Atoms:
+        """The atoms of the other tokens."""
+        return _atoms(self, self.cut, self.cut, self.capped, -math.inf, self.high)
 
     def child(self, token: int) -> ScoreLaw:
         """Return κ_{vy}, the law of the score given that the next token is this one."""
         place = int((self.order == token).argmax())
-        atoms = self.parts[0] if place < self.cut else self.parts[1]
-        assert atoms is not None  # the part of the token has it
+        atoms = self.lower if place < self.cut else self.upper
         lower, share = atoms.place(place, self)
         mass = atoms.law(lower)
         if share > 0.0:
@@ -163,9 +177,9 @@ class Atoms:
     scores: ScoreLaw
     bounds: list[int]
     levels: list[float]
-    mass: Vector
-    moment: Vector
-    held: Vector
+    mass: list[float]
+    moment: list[float]
+    held: list[float]
     laws: dict[int, Vector] = dataclasses.field(default_factory=dict)
 
     def place(self, place: int, refinement: Refinement) -> tuple[int, float]:
@@ -188,31 +202,53 @@ class Atoms:
     def _law(self, atom: int) -> Vector:
         left, right = 0, len(self.levels)
         weight, factor = 1.0, 1.0
-        edges, mass, moment, held = self.scores.below, self.mass, self.moment, self.held
-        found = np.zeros(len(edges) - 1)
+        mass, moment, held = self.mass, self.moment, self.held
+        ends: list[
+            tuple[float, float, float]
+        ] = []  # parts, each within the one before, and the share of the law spread evenly there
         while True:
-            low, high = float(mass[left]), float(mass[right])
-            width, share, at = high - low, 0.0, 0
-            if right - left > 1 and width > 0.0:
-                inner = slice(left + 1, right)
-                run = (mass[inner] - low) / width
-                lack = factor * (float(moment[right] - moment[left]) * run - (moment[inner] - moment[left]))
-                room = float(held[right] - held[left]) * run - (held[inner] - held[left])
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    parts = np.where((lack > _ROUNDING) & (room > _ROUNDING), lack / room, 0.0)
-                at = int(parts.argmax())
-                share = min(1.0, float(parts[at]))
-                at += left + 1
-            piece = np.diff(np.clip(edges, low, high))
-            total = float(piece.sum())
-            if total <= 0.0:  # atoms too unlikely to have a width
-                piece, total = _at(edges, low), 1.0
-            found += (weight * (1.0 - share) / total) * piece
+            low, high, share, at = mass[left], mass[right], 0.0, 0
+            if right - left > 1 and high > low:
+                slope = factor * (moment[right] - moment[left]) / (high - low)
+                line = (held[right] - held[left]) / (high - low)
+                for i in range(left + 1, right):
+                    run = mass[i] - low
+                    lack = slope * run - factor * (moment[i] - moment[left])
+                    room = line * run - (held[i] - held[left])
+                    if lack > _ROUNDING and room > _ROUNDING and lack > share * room:
+                        share, at = lack / room, i
+                share = min(share, 1.0)
+            ends.append((low, high, weight * (1.0 - share)))
             if share <= 0.0:
-                return np.asarray(found / found.sum())
+                return _spread_over(self.scores, ends)
             weight *= share
             factor /= share
             left, right = (left, at) if atom < at else (at, right)
+
+
+def _spread_over(scores: ScoreLaw, parts: list[tuple[float, float, float]]) -> Vector:
+    """Return the law that spreads each share evenly over its part of the scores; parts lie one in another, the widest first."""
+    low, high, share = parts[-1]
+    edges = scores.below
+    if high - low <= _NARROW:  # too unlikely to have a width
+        inner = np.zeros(len(edges) - 1)
+        inner[min(max(int(np.searchsorted(edges, 0.5 * (low + high), side="right")), 1), len(inner)) - 1] = share
+        parts = parts[:-1]
+    else:
+        inner = np.zeros(len(edges) - 1)
+    if not parts:
+        return inner
+    places, heights = [part[0] for part in parts] + [part[1] for part in reversed(parts)], [0.0] * (2 * len(parts))
+    density, n = 0.0, len(parts)
+    slopes = []
+    for begin, end, portion in parts:
+        density += portion / (end - begin)
+        slopes.append(density)
+    slopes += slopes[-2::-1]
+    for i in range(1, 2 * n):
+        heights[i] = heights[i - 1] + slopes[i - 1] * (places[i] - places[i - 1])
+    inner += np.diff(np.interp(edges, places, heights))
+    return np.asarray(inner / inner.sum())
 
 
 def _vertex(found: Refinement, start: int, offset: float, begin: int, end: int, base: float, top: float) -> tuple[float, float]:
@@ -234,12 +270,13 @@ def _atoms(found: Refinement, start: int, first: int, last: int, low: float, hig
     offset = float(low * below[first] if first > start else wanted[first] - wanted[start]) - float(
         wanted[first] - wanted[start]
     )
+    ground = float(found.held[start])
     bounds, levels = [first], [low if first > start else found.ratio(first)]
     mass, moment = [float(below[start])], [0.0]
     if first < last:
-        marks = np.searchsorted(below, np.linspace(float(below[first]), float(below[last]), _GROUPS + 1)[1:-1])
-        pending = sorted({*marks.tolist(), last} - {first})
-        pending = [mark for mark in pending if first < mark <= last][::-1]
+        begin_mass, size = float(below[first]), float(below[last] - below[first]) / _GROUPS
+        marks = np.searchsorted(below, [begin_mass + i * size for i in range(1, _GROUPS)]).tolist()
+        pending = [mark for mark in sorted({*marks, last}, reverse=True) if first < mark <= last]
         begin = first
         while pending:
             end = pending[-1]
@@ -247,7 +284,7 @@ def _atoms(found: Refinement, start: int, first: int, last: int, low: float, hig
             tops = [high, found.ratio(end - 1)] if capped else [found.ratio(end - 1)]
             for top in tops:
                 at, height = _vertex(found, start, offset, begin, end, base, top)
-                if height >= float(np.interp(at, found.law.below, found.law.moment) - found.held[start]) - _ROUNDING:
+                if height >= found.law.held(at) - ground - _ROUNDING:
                     break
                 if end - begin > 1:
                     pending.append((begin + end) // 2)
@@ -266,10 +303,9 @@ def _atoms(found: Refinement, start: int, first: int, last: int, low: float, hig
                 bounds.append(end)
                 levels.append(high)
     mass.append(float(below[stop]))
-    moment.append(float(found.held[stop] - found.held[start]))
-    line = np.asarray(mass)
-    held = np.interp(line, found.law.below, found.law.moment) - found.held[start]
-    return Atoms(found.law, bounds, levels, line, np.asarray(moment), held)
+    moment.append(float(found.held[stop]) - ground)
+    held = [found.law.held(place) - ground for place in mass]
+    return Atoms(found.law, bounds, levels, mass, moment, held)
 
 
 def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refinement:
@@ -374,11 +410,4 @@ def _running(values: Vector) -> Vector:
     found = np.empty(len(values) + 1)
     found[0] = 0.0
     np.cumsum(values, out=found[1:])
-    return found
-
-
-def _at(edges: Vector, place: float) -> Vector:
-    """Return all mass in the cell of a place: the law of a token too unlikely to have a width."""
-    found = np.zeros(len(edges) - 1)
-    found[min(int(np.searchsorted(edges, place, side="right")), len(found)) - 1] = 1.0
     return found

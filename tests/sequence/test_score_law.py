@@ -92,6 +92,4 @@ def test_a_wide_vocabulary() -> None:
     draft, target = (np.exp(base + rng.normal(size=3000)) for _ in range(2))
     first = refine_first(4, 64, draft / draft.sum(), target / target.sum())
     check(first)
-    low, high = first.parts
-    assert low is not None and high is not None
-    assert len(low.levels) + len(high.levels) < 100
+    assert len(first.lower.levels) + len(first.upper.levels) < 100
