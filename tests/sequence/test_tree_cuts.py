@@ -14,6 +14,7 @@ from otm.sequence import (
     DraftSelection,
     PrefixTree,
     SpeculativeSampling,
+    TableModel,
     TreeVerification,
     best_step,
     sequence_law,
@@ -159,3 +160,15 @@ def test_one_sequence_needs_no_program_to_be_known() -> None:
     assert upper - lower <= 1e-9
     assert [len(path) for path in tree.paths] == sorted(len(path) for path in tree.paths)
     assert len(tree.paths) == 3 + 9 + 27 == len(set(itertools.chain(tree.paths)))
+
+
+def test_level_by_level_is_not_optimal() -> None:
+    """The counterexample of docs/theory.md: the first level could accept for sure, the best step lets 1/16 of that go."""
+    half = [0.5, 0.5]
+    draft = TableModel({(): half, (0,): [1, 0], (1,): half, (0, 0): half, (0, 1): half, (1, 0): [0.75, 0.25], (1, 1): half})
+    target = TableModel({(): [0.75, 0.25], (0,): [0, 1], (1,): [1, 0], (0, 0): half, (0, 1): half, (1, 0): half, (1, 1): half})
+    found = best_step(DraftSelection(2, 3), draft=draft, target=target, context=[])
+    assert found.value == pytest.approx(1 + 367 / 256, abs=1e-9)
+    assert found.accepted[0,] + found.accepted[1,] == pytest.approx(15 / 16, abs=1e-9)
+    one = best_step(DraftSelection(2, 1), draft=draft, target=target, context=[])
+    assert one.value == pytest.approx(2, abs=1e-9)
