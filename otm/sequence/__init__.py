@@ -5,6 +5,8 @@ next-token distributions. `step` and `generate` run a decoder; `step_law` enumer
 """
 
 from otm.sequence.best import BestStep, best_step
+from otm.sequence.best_verification import BestVerification
+from otm.sequence.block_kseq import BlockKSeq
 from otm.sequence.block_verification import BlockVerification
 from otm.sequence.decoder import Decoder, DraftTree, Generation, Step, generate, step, steps
 from otm.sequence.draft_selection import DraftSelection
@@ -12,6 +14,7 @@ from otm.sequence.enumeration import StepLaw, completed_law, divergence_by_posit
 from otm.sequence.ersd import Ersd
 from otm.sequence.expected import ExpectedStep, expected_step
 from otm.sequence.gsd import Gsd
+from otm.sequence.level_cuts import LevelCutBound, level_cut_upper
 from otm.sequence.models import (
     Absorbing,
     LanguageModel,
@@ -41,13 +44,16 @@ DECODERS = (
     BlockVerification,
     TraversalVerification,
     RefinedScores,
+    BlockKSeq,
 )
-"""Every decoding algorithm of the library."""
+"""Every decoding algorithm of the library that works with any models; `BestVerification` is made for two."""
 
 __all__ = [
     "DECODERS",
     "Absorbing",
     "BestStep",
+    "BestVerification",
+    "BlockKSeq",
     "BlockVerification",
     "Decoder",
     "DraftSelection",
@@ -57,6 +63,7 @@ __all__ = [
     "Generation",
     "Gsd",
     "LanguageModel",
+    "LevelCutBound",
     "MarkovModel",
     "Memoised",
     "Outcomes",
@@ -79,6 +86,7 @@ __all__ = [
     "expected_step",
     "generate",
     "generated_law",
+    "level_cut_upper",
     "markov_pair",
     "outcomes",
     "rank_decoders",

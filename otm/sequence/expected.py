@@ -19,6 +19,7 @@ from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge, Unsupported
 from otm.problem import Problem
+from otm.sequence.block_kseq import BlockKSeq
 from otm.sequence.block_verification import BlockVerification, next_weight
 from otm.sequence.decoder import Conditionals, Decoder, check_asked
 from otm.sequence.enumeration import StepLaw, collect
@@ -71,7 +72,8 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
 
     Args:
         decoder: one that verifies vertex by vertex (every `VertexDecoder`, so any verifier on any tree), `Ersd`,
-            `BlockVerification`, `TraversalVerification` or `RefinedScores`, whose paths are accepted with known probabilities.
+            `BlockVerification`, `TraversalVerification`,
+            or `RefinedScores` and `BlockKSeq`, whose paths are accepted with known probabilities.
         draft, target: two models; a small vocabulary.
         context: tokens so far.
 
@@ -99,15 +101,18 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
     elif isinstance(decoder, Ersd):
         tally = _descend(decoder.shape, start, judge, _race_transitions(drafter, judge))
     elif isinstance(decoder, RefinedScores):
-        tally = _score(decoder, start, drafter, judge)
+        paths = ScoredPaths(decoder.num_drafts, decoder.cells, start, drafter, judge)
+        tally = _by_paths(decoder, start, drafter, judge, lambda u: (paths.weight(u), paths.accepted(u)), paths.weight)
+    elif isinstance(decoder, BlockKSeq):
+        tally = _block_kseq(decoder, start, drafter, judge)
     elif isinstance(decoder, BlockVerification):
         tally = _traverse(TraversalVerification(decoder.shape, IID(1)), start, drafter, judge)
     elif isinstance(decoder, TraversalVerification):
         tally = _traverse(decoder, start, drafter, judge)
     else:
         raise Unsupported(
-            "Decisions can be deferred for decoders that verify vertex by vertex, races, block and traversal verification; not for "
-            f"{decoder!r}. Call otm.sequence.step_law, which enumerates any decoder."
+            "Decisions can be deferred for decoders that verify vertex by vertex, races, block and traversal verification, "
+            f"block K-SEQ and refined scores; not for {decoder!r}. Call otm.sequence.step_law, which enumerates any decoder."
         )
     return ExpectedStep(law=collect(tally.found), reached=tally.reached)
 
@@ -240,22 +245,47 @@ def _traverse(decoder: TraversalVerification, start: Context, draft: Conditional
     return tally
 
 
-def _score(decoder: RefinedScores, start: Context, draft: Conditionals, target: Conditionals) -> _Tally:
-    """Follow every path by the probability with which it is accepted: Pr(the step ends at u with y) = f(u) q(y | u) − f(uy)."""
+def _block_kseq(decoder: BlockKSeq, start: Context, draft: Conditionals, target: Conditionals) -> _Tally:
+    gamma = decoder.gamma(draft(start), target(start))
+    weights = {start: 1.0}
+
+    def weight(context: Context) -> float:
+        if context not in weights:
+            before, token = context[:-1], context[-1]
+            weights[context] = gamma * next_weight(weight(before) / gamma, draft(before), target(before), token)
+        return weights[context]
+
+    def split(context: Context) -> tuple[float, NDArray[np.float64]]:
+        return weight(context), np.minimum(weight(context) * target(context), gamma * draft(context))
+
+    return _by_paths(decoder, start, draft, target, split, weight)
+
+
+def _by_paths(
+    decoder: RefinedScores | BlockKSeq,
+    start: Context,
+    draft: Conditionals,
+    target: Conditionals,
+    split: Callable[[Context], tuple[float, NDArray[np.float64]]],
+    weight_of: Callable[[Context], float],
+) -> _Tally:
+    """Follow every path by the probability with which it is accepted: Pr(the step ends at u with y) = f(u) q(y | u) − f(uy).
+
+    `weight_of` gives F(u) = f(u)/P(u), `split` also f(uy)/P(u) for every next token.
+    """
     tally = _Tally(decoder.shape, start)
-    paths = ScoredPaths(decoder.num_drafts, decoder.cells, start, draft, target)
     level = {start: 1.0}  # P(u) of the paths that can be accepted
     for depth in range(decoder.length):
         following: dict[Context, float] = {}
         for context, mass in level.items():
-            weight, accepted, drawn = paths.weight(context), paths.accepted(context), draft(context)
+            (weight, accepted), drawn = split(context), draft(context)
             tally.stop_by(context, depth, np.maximum(mass * (weight * target(context) - accepted), 0.0))
             for token in np.flatnonzero((accepted > 0) & (drawn > 0)).tolist():
                 require_affordable(len(following))
                 following[*context, token] = mass * float(drawn[token])
         level = following
         at_depth = np.flatnonzero(decoder.shape.levels == depth + 1)  # each sequence is as likely as the others to win
-        tally.reached[at_depth] = sum(mass * paths.weight(context) for context, mass in level.items()) / decoder.num_drafts
+        tally.reached[at_depth] = sum(mass * weight_of(context) for context, mass in level.items()) / decoder.num_drafts
     for context, mass in level.items():
-        tally.stop_by(context, decoder.length, mass * paths.weight(context) * target(context))
+        tally.stop_by(context, decoder.length, mass * weight_of(context) * target(context))
     return tally

@@ -48,7 +48,7 @@ class RefinedScores(Decoder):
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
     >>> one, two = (expected_step(RefinedScores(k, 2), draft=draft, target=target, context=[]).block_efficiency for k in (1, 2))
     >>> round(one, 9), round(two, 4)  # one sequence: block verification's 1 + 11/9
-    (2.222222222, 2.6667)
+    (2.222222222, 2.617)
     """
 
     title = "refined scores"

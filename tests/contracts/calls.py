@@ -137,6 +137,8 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield partial.optimal_acceptance, {"pair": PAIR, "k": [1, 2]}
 
     yield sequence.Absorbing, {"model": MARKOV, "eos": 1, "start": 0}
+    yield sequence.BestVerification, {"num_drafts": 2, "length": 1, "drafter": MARKOV, "judge": MARKOV}
+    yield sequence.BlockKSeq, {"num_drafts": 2, "length": 1}
     yield sequence.BlockVerification, {"length": 2}
     yield sequence.DraftSelection, {"num_drafts": 2, "length": 1, "verifier": otm.KSeq()}
     yield sequence.Ersd, {"tree": SHAPE}
@@ -159,6 +161,8 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.divergence_by_position, {"law": joint, "target": joint}
     yield sequence.generate, {"decoder": CHAIN, **MODELS, "num_tokens": 2, "rng": rng(), "eos": 1}
     yield sequence.generated_law, {"decoder": CHAIN, **MODELS, "length": 2}
+    counts = {"num_drafts": 2, "length": 1, "samples": 9, "confidence": 0.9}
+    yield sequence.level_cut_upper, {**MODELS, **counts, "rng": rng()}
     yield sequence.markov_pair, {"num_tokens": 2, "order": 1, "similarity": 0.5, "concentration": 1.0, "rng": rng()}
     yield _all(sequence.outcomes), {"run": lambda source: 0}
     yield sequence.rank_decoders, {"decoders": [CHAIN], **MODELS}

@@ -17,6 +17,7 @@ import pytest
 import otm
 from otm.sequence import (
     DECODERS,
+    BlockKSeq,
     BlockVerification,
     Decoder,
     DraftSelection,
@@ -268,6 +269,14 @@ def _block(
 
 
 @dataclasses.dataclass(frozen=True)
+class GammaOfOneMore(BlockKSeq):
+    """γ* for another number of sequences than there are."""
+
+    def gamma(self, draft: np.ndarray, target: np.ndarray) -> float:
+        return BlockKSeq(1, self.length).gamma(draft, target)
+
+
+@dataclasses.dataclass(frozen=True)
 class AnotherTemperature(RefinedScores):
     """The scores are split by another draft law than the one that drafted, flattened by a temperature."""
 
@@ -361,6 +370,7 @@ BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what 
     Ersd: [(ReusedRace(TREE), Ersd(TREE))],
     BlockVerification: [(WrongLevel(3), FaithfulBlock(3)), (UnweightedResidual(3), FaithfulBlock(3))],
     TraversalVerification: [(WeightNotUpdated(TREE), Traversal(TREE)), (SiblingStays(TREE), Traversal(TREE))],
+    BlockKSeq: [(GammaOfOneMore(3, 2), BlockKSeq(3, 2))],
     RefinedScores: [(AnotherTemperature(2, 2), RefinedScores(2, 2)), (AnySequenceWins(2, 2), RefinedScores(2, 2))],
 }
 

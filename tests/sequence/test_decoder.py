@@ -13,6 +13,7 @@ import otm
 from otm.sequence import (
     DECODERS,
     Absorbing,
+    BlockKSeq,
     BlockVerification,
     Decoder,
     DraftSelection,
@@ -49,6 +50,7 @@ INSTANCES: list[Decoder] = [
     BlockVerification(2),
     TraversalVerification(TREE),
     RefinedScores(2, 2),
+    BlockKSeq(2, 2),
 ]
 DRAFT, TARGET = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.5, 0.3])
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import otm
 from otm.sequence import (
+    BlockKSeq,
     BlockVerification,
     Decoder,
     DraftSelection,
@@ -140,6 +141,7 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         TraversalVerification(tree),
         TraversalVerification(tree, IID),
         RefinedScores(size.width, length, cells=(64, 5)[index % 2]),
+        BlockKSeq(size.width, length),
     ]
 
 
