@@ -46,7 +46,7 @@ DECODERS = (
     RefinedScores,
     BlockKSeq,
 )
-"""Every decoding algorithm of the library that works with any models; `BestVerification` is made for two."""
+"""Every decoding algorithm of the library."""
 
 __all__ = [
     "DECODERS",

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from otm.errors import SolverFailure, TooLarge
 from otm.results import Certified
-from otm.sequence.decoder import Decoder, check_asked
+from otm.sequence.decoder import Decoder, check_asked, independent_sequences
 from otm.sequence.models import Context, LanguageModel, Memoised, next_distributions
 from otm.sequence.source import outcomes
 from otm.sequence.tree_cuts import PathTree, TreeCut, best_of_paths
@@ -90,7 +90,7 @@ def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, 
     """Return the best expected number of tokens that any lossless verification of a decoder's drafts attains.
 
     1 + max Σ_u f(u) subject to f(uy) ≤ q(y | u) f(u) and Σ_{w∈W} f(w) ≤ Pr(a path in W is drafted) for every antichain W of paths.
-    For K independent sequences (`Decoder.num_paths`) that is a program on the tree of paths, for other drafts one on enumerated
+    For K independent sequences that is a program on the tree of paths, for other drafts one on enumerated
     trees.
 
     Args:
@@ -102,8 +102,8 @@ def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, 
         BestStep with lower ≤ value ≤ upper, upper − lower ≤ 1e-9.
 
     Raises:
-        TooLarge: for K sequences beyond fifty thousand paths or four million variables; for other drafts beyond a million variables
-            or twenty million drafted trees.
+        TooLarge: beyond a million variables or twenty million drafted trees; for K sequences beyond `MAX_PATHS` or `MAX_ENTRIES` of
+            `otm.sequence.tree_cuts`.
         SolverFailure: if HiGHS stops early, or its answer does not certify to 1e-9.
 
     Cost: for K sequences some ten linear programs of V^L paths × tens of chords, polynomial in V^L and K: seconds at V = 8, L = 3
@@ -119,12 +119,13 @@ def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, 
     2.222222222
     """
     start = check_asked(decoder, draft=draft, target=target, context=context)
-    if decoder.num_paths is None:
+    k = independent_sequences(decoder)
+    if k is None:
         return _by_enumeration(decoder, draft, target, start)
     tree = PathTree.of(draft, target, start, decoder.shape.depth)
     if not tree.paths:
         return BestStep(lower=1.0, upper=1.0, accepted={}, cuts=())
-    accepted, lower, upper, cuts = best_of_paths(tree, decoder.num_paths, tolerance=GAP_TOLERANCE)
+    accepted, lower, upper, cuts = best_of_paths(tree, k, tolerance=GAP_TOLERANCE)
     return _certified(tree.paths, accepted, 1.0 + lower, 1.0 + upper, tuple(cuts))
 
 

@@ -9,13 +9,12 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.errors import SolverFailure
 from otm.pmf import check_count
 from otm.sequence.best import GAP_TOLERANCE
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step
-from otm.sequence.models import Context, LanguageModel, check_model
+from otm.sequence.decoder import Step
+from otm.sequence.models import Context, LanguageModel, check_model, next_distribution
 from otm.sequence.source import Source
 from otm.sequence.tree_cuts import PathTree, Vector, best_of_paths
 from otm.sequence.vertex_decoder import children_of, grow_by_law
@@ -28,7 +27,7 @@ _ROUNDING = 2e-14
 
 
 @dataclasses.dataclass(frozen=True)
-class BestVerification(Decoder):
+class BestVerification:
     """Draft K sequences; accept as many tokens as any lossless verification of them can.
 
     Each sequence draws one of its prefixes as its end, so that ends have a law m, and `Optimal` selects one of the K ends by scores
@@ -43,20 +42,18 @@ class BestVerification(Decoder):
 
     Raises:
         InvalidParameter: if a count is no integer of at least 1, or a model is none.
-        TooLarge, SolverFailure: when it verifies, as `best_step`.
+        TooLarge, SolverFailure: on a step, as `best_step`.
 
     Cost: `best_step` and some tens of linear programs of n paths for each context that a step begins at.
     Reference: docs/theory.md, "Scores are enough"; Frank 1982.
 
-    >>> from otm.sequence import ZerothOrder, best_step, step_law
+    >>> from otm.sequence import BlockKSeq, ZerothOrder, best_step, outcomes
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
     >>> best = BestVerification(2, 2, draft, target)
-    >>> attained = step_law(best, draft=draft, target=target, context=[]).block_efficiency
-    >>> abs(attained - best_step(best, draft=draft, target=target, context=[]).value) < 1e-9
+    >>> attained = sum(mass * len(one.tokens) for one, mass in outcomes(lambda source: best.step((), source)))
+    >>> abs(attained - best_step(BlockKSeq(2, 2), draft=draft, target=target, context=[]).value) < 1e-9
     True
     """
-
-    title = "best verification"
 
     num_drafts: int
     length: int
@@ -69,32 +66,11 @@ class BestVerification(Decoder):
         check_model(self.drafter, name="drafter")
         check_model(self.judge, name="judge")
 
-    @property
-    def lossless(self) -> bool:
-        """Always, with the models that it was prepared for."""
-        return True
-
-    @property
-    def shape(self) -> TreeShape:
-        """K chains."""
-        return TreeShape.sequences(self.num_drafts, self.length)
-
-    @property
-    def num_paths(self) -> int:
-        """K."""
-        return self.num_drafts
-
-    def law(self, num_drafts: int) -> Law:
-        """Independent drafts."""
-        return IID(num_drafts)
-
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
-        """Draw K sequences level by level."""
-        return grow_by_law(self.shape, model, context, self.law, source)
-
-    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
-        """Let every sequence draw its end, select one, and add a token."""
-        ends = _ends(self, tree.context)
+    def step(self, context: Context, source: Source) -> Step:
+        """Draft K sequences, let each draw its end, select one, and add a token."""
+        shape = TreeShape.sequences(self.num_drafts, self.length)
+        tree = grow_by_law(shape, self.drafter, context, IID, source)
+        ends = _ends(self, context)
         below = children_of(tree.shape)
         sequences: list[tuple[list[int], Context]] = []
         for vertex in below[0]:
@@ -108,7 +84,7 @@ class BestVerification(Decoder):
         if chosen not in drawn:  # g was rounded beyond what the ends can give
             chosen = len(ends.law) - 1
         path = ends.paths[chosen]
-        token = source.choose(ends.following(chosen, target((*tree.context, *path))))
+        token = source.choose(ends.following(chosen, next_distribution(self.judge, (*context, *path), name="judge")))
         vertices = next((found for found, tokens in sequences if tokens[: len(path)] == path), [])
         survivors = tuple((vertex,) for vertex in vertices[: len(path)])
         return Step((*path, token), len(path), "end_of_draft" if len(path) == self.length else "rejected", survivors)

@@ -62,11 +62,6 @@ class BlockKSeq(Decoder):
         """K chains."""
         return TreeShape.sequences(self.num_drafts, self.length)
 
-    @property
-    def num_paths(self) -> int:
-        """K."""
-        return self.num_drafts
-
     def law(self, num_drafts: int) -> Law:
         """Independent drafts."""
         return IID(num_drafts)

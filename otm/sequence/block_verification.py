@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.pmf import check_count
 from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step
@@ -58,14 +59,13 @@ class BlockVerification(Decoder):
         """A chain."""
         return TreeShape.chain(self.length)
 
-    @property
-    def num_paths(self) -> int:
-        """One."""
-        return 1
+    def law(self, num_drafts: int) -> Law:
+        """Independent drafts."""
+        return IID(num_drafts)
 
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
         """Draw token after token."""
-        return grow_by_law(self.shape, model, context, IID, source)
+        return grow_by_law(self.shape, model, context, self.law, source)
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Test the prefixes from the longest down; the first that passes is the longest that does."""

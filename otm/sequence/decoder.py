@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.drafts.iid import IID
 from otm.errors import DecodingInterrupted, InvalidParameter
 from otm.pmf import check_count, check_instance
 from otm.scheme import Scheme
@@ -86,11 +87,6 @@ class Decoder(Scheme):
     @abc.abstractmethod
     def shape(self) -> TreeShape:
         """The shape of the drafted tree."""
-
-    @property
-    def num_paths(self) -> int | None:
-        """K, if the drafts are K independent sequences from the draft model, each as long as the shape is deep; None if not."""
-        return None
 
     @abc.abstractmethod
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
@@ -302,6 +298,15 @@ def num_sequences(shape: TreeShape) -> int | None:
     per_level = np.bincount(shape.levels)[1:]
     forks = np.bincount(shape.parents, minlength=1)[1:]
     return int(per_level[0]) if np.all(per_level == per_level[0]) and np.all(forks <= 1) else None
+
+
+def independent_sequences(decoder: Decoder) -> int | None:
+    """Return K if a decoder drafts K independent sequences from the draft model, as long as its shape is deep; None if not.
+
+    A decoder says by a method `law` how a number of siblings is drawn.
+    """
+    law = getattr(decoder, "law", None)
+    return num_sequences(decoder.shape) if law is not None and isinstance(law(1), IID) else None
 
 
 def require_drafts(shape: TreeShape) -> None:

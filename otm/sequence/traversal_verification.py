@@ -19,7 +19,7 @@ from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
 from otm.sequence.block_verification import next_weight, pass_probability
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, num_sequences, require_drafts
+from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, require_drafts
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.source import Source
 from otm.sequence.vertex_decoder import children_of, grow_by_law
@@ -117,11 +117,6 @@ class TraversalVerification(Decoder):
     def shape(self) -> TreeShape:
         """The tree."""
         return self.tree
-
-    @property
-    def num_paths(self) -> int | None:
-        """The number of chains of the tree, if siblings are independent."""
-        return num_sequences(self.tree) if isinstance(self.drafts, IID) else None
 
     def law(self, num_drafts: int) -> Law:
         """The draft law with that many drafts."""

@@ -92,7 +92,7 @@ class PathTree:
         """List the paths; one call of each model per level.
 
         Raises:
-            TooLarge: beyond fifty thousand paths.
+            TooLarge: beyond `MAX_PATHS`.
         """
         paths: list[Context] = []
         parents: list[NDArray[np.int64]] = []
@@ -177,7 +177,7 @@ def best_of_paths(tree: PathTree, k: int, *, tolerance: float) -> tuple[Vector, 
 
     Raises:
         SolverFailure: if HiGHS stops early.
-        TooLarge: if certifying to the tolerance takes a program of more than four million variables.
+        TooLarge: if certifying to the tolerance takes a program of more than `MAX_ENTRIES` variables.
     """
     knots = np.unique(
         np.concatenate([[0.0, 1.0], *(size * np.array([0.25, 0.5, 1.0, 2.0, 4.0]) for size in _level_sizes(tree, k))])

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.drafts.base import PAD, Law
-from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, Stop, num_sequences, require_drafts
+from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, Stop, require_drafts
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.source import Source
 from otm.trees.shape import TreeShape
@@ -41,11 +40,6 @@ class VertexDecoder(Decoder):
     @abc.abstractmethod
     def law(self, num_drafts: int) -> Law:
         """The law by which that many children of one vertex, or of several that agree, are drawn."""
-
-    @property
-    def num_paths(self) -> int | None:
-        """The number of chains of the shape, if siblings are independent."""
-        return num_sequences(self.shape) if isinstance(self.law(1), IID) else None
 
     @property
     def lossless(self) -> bool:

@@ -9,8 +9,26 @@ import numpy as np
 import pytest
 
 import otm
-from otm.sequence import BestVerification, BlockVerification, best_step, expected_step, step_law
-from tests.sequence.toys import bias, random_models, smooth_models
+from otm.sequence import (
+    BestVerification,
+    BlockVerification,
+    DraftSelection,
+    StepLaw,
+    best_step,
+    completed_law,
+    expected_step,
+    outcomes,
+    sequence_law,
+)
+from otm.sequence.enumeration import collect
+from tests.sequence.toys import random_models, smooth_models
+
+
+def law_of(verification: BestVerification) -> StepLaw:
+    found: dict[tuple[tuple[int, ...], int], float] = {}
+    for one, mass in outcomes(lambda source: verification.step((), source)):
+        found[one.tokens, one.accepted] = found.get((one.tokens, one.accepted), 0.0) + mass
+    return collect(found)
 
 
 @pytest.mark.parametrize("size, length, k", [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 3), (3, 1, 3), (3, 2, 1)])
@@ -21,15 +39,16 @@ def test_it_attains_the_best_step(size: int, length: int, k: int, regular: bool)
     )
     decoder = BestVerification(k, length, *models)
     draft, target = models
-    found = step_law(decoder, draft=draft, target=target, context=[])
-    best = best_step(decoder, draft=draft, target=target, context=[])
+    found = law_of(decoder)
+    best = best_step(DraftSelection(k, length), draft=draft, target=target, context=[])
     assert found.block_efficiency == pytest.approx(best.value, abs=1e-9)
-    assert bias(decoder, draft, target, step=step_law) <= 1e-12
+    completed = completed_law(found, target=target, context=[], length=length + 1)
+    assert np.abs(completed - sequence_law(target, [], length + 1)).sum() <= 2e-12
 
 
 def test_one_sequence_is_as_good_as_block_verification() -> None:
     draft, target = smooth_models(2, 3, 5)
-    found = step_law(BestVerification(1, 3, draft, target), draft=draft, target=target, context=[])
+    found = law_of(BestVerification(1, 3, draft, target))
     block = expected_step(BlockVerification(3), draft=draft, target=target, context=[])
     assert found.block_efficiency == pytest.approx(block.block_efficiency, abs=1e-9)
 
@@ -39,7 +58,7 @@ def test_laws_of_ends_that_cannot_be_found_are_an_error(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "_ROUNDS", 1)
     draft, target = smooth_models(3, 2, 8)
     with pytest.raises(otm.errors.SolverFailure, match="Take a smaller tree"):
-        step_law(BestVerification(3, 2, draft, target), draft=draft, target=target, context=[])
+        law_of(BestVerification(3, 2, draft, target))
 
 
 def test_counts_are_positive() -> None:

@@ -20,7 +20,7 @@ from otm.sequence import (
     sequence_law,
 )
 from otm.sequence.best import _by_enumeration
-from otm.sequence.decoder import num_sequences
+from otm.sequence.decoder import independent_sequences, num_sequences
 from otm.sequence.models import Context
 from otm.sequence.tree_cuts import PathTree, best_of_paths, cuts_bound, largest_excess, met, priced_bound
 from otm.trees import TreeShape
@@ -145,10 +145,10 @@ def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_which_drafts_are_independent_sequences() -> None:
     chains, tree = TreeShape.sequences(3, 2), TreeShape([0, 1, 1])
     assert num_sequences(chains) == 3 and num_sequences(tree) is None and num_sequences(TreeShape([0, 0, 1])) is None
-    assert SpeculativeSampling(2).num_paths == 1 and DraftSelection(3, 2).num_paths == 3
-    assert TreeVerification(chains, IID, otm.Naive()).num_paths == 3
-    assert TreeVerification(chains, otm.WithoutReplacement(1), otm.Naive()).num_paths is None
-    assert PrefixTree((3, 1)).num_paths == 3 and PrefixTree((1, 2)).num_paths is None
+    assert independent_sequences(SpeculativeSampling(2)) == 1 and independent_sequences(DraftSelection(3, 2)) == 3
+    assert independent_sequences(TreeVerification(chains, IID, otm.Naive())) == 3
+    assert independent_sequences(TreeVerification(chains, otm.WithoutReplacement(1), otm.Naive())) is None
+    assert independent_sequences(PrefixTree((3, 1))) == 3 and independent_sequences(PrefixTree((1, 2))) is None
 
 
 def test_one_sequence_needs_no_program_to_be_known() -> None:
