@@ -41,7 +41,7 @@ _ROUNDING = 1e-15
 _NARROW = 1e-15
 """Parts of the scores no wider than this are points."""
 
-_GROUPS = 8
+_GROUPS = 2
 """Into how many groups of equal mass tokens between two ends are put at first."""
 
 
@@ -260,7 +260,7 @@ def _vertex(found: Refinement, start: int, offset: float, begin: int, end: int, 
 
 
 def _atoms(found: Refinement, start: int, first: int, last: int, low: float, high: float) -> Atoms:
-    """Choose the atoms of one part: its ends, and between them as many as convex order asks for, eight at least.
+    """Choose the atoms of one part: its ends, and between them as many as convex order asks for, two groups at least.
 
     Tokens before place `first` share the level `low`, those from `last` on share `high`; in between levels are ratios. A group may
     be split to its ends if the vertex that this puts below the curve of levels stays above that of the scores.
