@@ -20,7 +20,7 @@ from figures.work import Work
 from otm import plot
 
 DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")
-FURTHER = ("landscape", "scores", "bracket", "ersd3", "ersd4", "table1", "table2", "mentored", "fine_tuning", "house")
+FURTHER = ("landscape", "scores", "bracket", "ersd3", "ersd4", "table1", "table2", "mentored", "fine_tuning", "steps", "house")
 SAMPLES = 20_000
 SAMPLES_FAST = 1_000
 

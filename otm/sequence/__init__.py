@@ -5,6 +5,8 @@ next-token distributions. `step` and `generate` run a decoder; `step_law` enumer
 """
 
 from otm.sequence.best import BestStep, best_step
+from otm.sequence.best_verification import BestVerification
+from otm.sequence.block_kseq import BlockKSeq
 from otm.sequence.block_verification import BlockVerification
 from otm.sequence.decoder import Decoder, DraftTree, Generation, StaticDecoder, Step, generate, step, steps
 from otm.sequence.delayed_expansion import DelayedExpansion, delayed_expansions
@@ -14,6 +16,7 @@ from otm.sequence.ersd import Ersd
 from otm.sequence.expected import ExpectedStep, expected_step
 from otm.sequence.greedy_multipath import GreedyMultipath
 from otm.sequence.gsd import Gsd
+from otm.sequence.level_cuts import LevelCutBound, level_cut_upper
 from otm.sequence.likeliest_tree import LikeliestTree, matched_tokens
 from otm.sequence.marginals import BlockMarginals, block_marginals
 from otm.sequence.models import (
@@ -28,12 +31,14 @@ from otm.sequence.models import (
 )
 from otm.sequence.prefix_tree import PrefixTree
 from otm.sequence.ranking import RankedDecoder, rank_decoders
+from otm.sequence.refined_scores import RefinedScores
 from otm.sequence.sampled_tree import PredictableTree, SampledTree
 from otm.sequence.source import Outcomes, Source, Uniforms, outcomes
 from otm.sequence.speculative_sampling import SpeculativeSampling
 from otm.sequence.staged import Staged, expected_calls
 from otm.sequence.stochastic_beam import StochasticBeam
 from otm.sequence.traversal_verification import TraversalVerification
+from otm.sequence.tree_cuts import TreeCut
 from otm.sequence.tree_verification import TreeVerification
 
 DECODERS = (
@@ -50,6 +55,8 @@ DECODERS = (
     SampledTree,
     StochasticBeam,
     Staged,
+    RefinedScores,
+    BlockKSeq,
 )
 """Every decoding algorithm of the library."""
 
@@ -57,6 +64,8 @@ __all__ = [
     "DECODERS",
     "Absorbing",
     "BestStep",
+    "BestVerification",
+    "BlockKSeq",
     "BlockMarginals",
     "BlockVerification",
     "Decoder",
@@ -69,6 +78,7 @@ __all__ = [
     "GreedyMultipath",
     "Gsd",
     "LanguageModel",
+    "LevelCutBound",
     "LikeliestTree",
     "MarkovModel",
     "Memoised",
@@ -76,6 +86,7 @@ __all__ = [
     "PredictableTree",
     "PrefixTree",
     "RankedDecoder",
+    "RefinedScores",
     "SampledTree",
     "Source",
     "SpeculativeSampling",
@@ -86,6 +97,7 @@ __all__ = [
     "StochasticBeam",
     "TableModel",
     "TraversalVerification",
+    "TreeCut",
     "TreeVerification",
     "Uniforms",
     "ZerothOrder",
@@ -98,6 +110,7 @@ __all__ = [
     "expected_step",
     "generate",
     "generated_law",
+    "level_cut_upper",
     "markov_pair",
     "matched_tokens",
     "outcomes",

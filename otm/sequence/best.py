@@ -19,7 +19,8 @@ Multipliers μ(u) of the equalities certify an upper bound, whatever they are: w
 
     E[tokens] ≤ 1 + Σ_D Pr(D) max(0, max_{u ∈ D} μ(u)) + Σ_y q(y) ν(y).
 
-So neither side of the result relies on the solver (docs/theory.md, "The best step").
+So neither side of the result relies on the solver (docs/theory.md, "The best step"). Trees need no enumeration where the drafts are
+independent sequences: `otm.sequence.tree_cuts` has their program.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from numpy.typing import NDArray
 
 from otm.errors import SolverFailure, TooLarge
 from otm.results import Certified
-from otm.sequence.decoder import Decoder, check_asked
+from otm.sequence.decoder import Decoder, check_asked, independent_sequences
 from otm.sequence.models import Context, LanguageModel, Memoised, next_distributions
 from otm.sequence.source import outcomes
+from otm.sequence.tree_cuts import PathTree, TreeCut, best_of_paths
 
 GAP_TOLERANCE = 1e-9
 MAX_VARIABLES = 1_000_000
@@ -54,14 +56,16 @@ class BestStep(Certified):
         lower: attained by a verification that was repaired to be lossless and to respect the drafts, rounded down.
         upper: value of the multipliers, rounded up: no lossless verification of these drafts decodes more.
         accepted: the probability f(u) with which that verification accepts each path.
-        num_trees: number of distinct sets of drafted paths.
+        cuts: antichains of paths that bind, heaviest first, nested one in the subtrees of the next. Alone they certify the upper
+            bound: with π(u) the weights of the cuts that hold u, it is 1 + Σ weight·hit + Σ_y q(y) ν(y), ν(uy) = (1 − π(uy) +
+            Σ_z q(z | uy) ν(uyz))₊.
     """
 
     accepted: dict[Context, float]
-    num_trees: int
+    cuts: tuple[TreeCut, ...]
 
     def __repr__(self) -> str:
-        return f"BestStep(value={self.value:.12g}, gap={self.gap:.2g}, trees={self.num_trees})"
+        return f"BestStep(value={self.value:.12g}, gap={self.gap:.2g}, cuts={len(self.cuts)})"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,10 +89,12 @@ class _Instance:
 def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> BestStep:
     """Return the best expected number of tokens that any lossless verification of a decoder's drafts attains.
 
-    1 + max Σ_u f(u) subject to f(uy) ≤ q(y | u) f(u) and f(u) − Σ_y f(uy) transported from the trees that contain u.
+    1 + max Σ_u f(u) subject to f(uy) ≤ q(y | u) f(u) and Σ_{w∈W} f(w) ≤ Pr(a path in W is drafted) for every antichain W of paths.
+    For K independent sequences that is a program on the tree of paths, for other drafts one on enumerated
+    trees.
 
     Args:
-        decoder: only its `draft` is used: shape and draft law. How it verifies does not matter.
+        decoder: only its drafts matter, shape and law. How it verifies does not.
         draft, target: two tiny models.
         context: tokens so far.
 
@@ -96,11 +102,15 @@ def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, 
         BestStep with lower ≤ value ≤ upper, upper − lower ≤ 1e-9.
 
     Raises:
-        TooLarge: beyond a million variables or twenty million drafted trees.
+        TooLarge: beyond a million variables or twenty million drafted trees; for K sequences beyond `MAX_PATHS` or `MAX_ENTRIES` of
+            `otm.sequence.tree_cuts`.
         SolverFailure: if HiGHS stops early, or its answer does not certify to 1e-9.
 
-    Cost: enumeration of the drafted trees, one linear program with a variable for each tree (as a set of paths) and path in it.
-    Reference: docs/theory.md, "The best step"; one level: SpecTr (4); one sequence: Sun et al. 2024 (block verification).
+    Cost: for K sequences some ten linear programs of V^L paths × tens of chords, polynomial in V^L and K: seconds at V = 8, L = 3
+    and at V = 50, L = 2 with K = 8, minutes at V = 8, L = 4. For other drafts enumeration of the trees, and one program with a
+    variable for each tree (as a set of paths) and path in it.
+    Reference: docs/theory.md, "The best step" and "Tree cuts"; one level: SpecTr (4), Hu et al. 2025; one sequence: Sun et al. 2024
+    (block verification).
 
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
@@ -108,21 +118,39 @@ def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, 
     >>> round(found.value, 9)  # block verification's 1 + 11/9, where token by token 1 + 10/9 is accepted
     2.222222222
     """
-    instance = _instance(decoder, draft, target, check_asked(decoder, draft=draft, target=target, context=context))
+    start = check_asked(decoder, draft=draft, target=target, context=context)
+    k = independent_sequences(decoder)
+    if k is None:
+        return _by_enumeration(decoder, draft, target, start)
+    tree = PathTree.of(draft, target, start, decoder.depth)
+    if not tree.paths:
+        return BestStep(lower=1.0, upper=1.0, accepted={}, cuts=())
+    accepted, lower, upper, cuts = best_of_paths(tree, k, tolerance=GAP_TOLERANCE)
+    return _certified(tree.paths, accepted, 1.0 + lower, 1.0 + upper, tuple(cuts))
+
+
+def _by_enumeration(decoder: Decoder, draft: LanguageModel, target: LanguageModel, start: Context) -> BestStep:
+    """Return the best step of any drafts, from the trees as they are drawn."""
+    instance = _instance(decoder, draft, target, start)
     if not instance.paths:
-        return BestStep(lower=1.0, upper=1.0, accepted={}, num_trees=len(instance.mass))
+        return BestStep(lower=1.0, upper=1.0, accepted={}, cuts=())
     transport, prices = _solve(instance)
     accepted = _repaired(instance, transport)
-    outward = _SLACK * (len(instance.paths[-1]) + 1) ** 2
-    lower = 1.0 + math.fsum(accepted) - outward
-    upper = min(_priced(instance, sign * prices) for sign in (1.0, -1.0)) + outward
+    upper, signed = min((_priced(instance, sign * prices), sign) for sign in (1.0, -1.0))
+    return _certified(instance.paths, accepted, 1.0 + math.fsum(accepted), upper, _cuts(instance, signed * prices))
+
+
+def _certified(
+    paths: list[Context], accepted: NDArray[np.float64], lower: float, upper: float, cuts: tuple[TreeCut, ...]
+) -> BestStep:
+    outward = _SLACK * (len(paths[-1]) + 1) ** 2
+    lower, upper = lower - outward, upper + outward
     if not upper - lower <= GAP_TOLERANCE:
         raise SolverFailure(
             f"Plan and multipliers must agree within {GAP_TOLERANCE:g}; HiGHS's answer gives [{lower!r}, {upper!r}]. "
             "Take a smaller tree, or one with fewer tokens of tiny probability."
         )
-    found = dict(zip(instance.paths, accepted.tolist(), strict=True))
-    return BestStep(lower=lower, upper=upper, accepted=found, num_trees=len(instance.mass))
+    return BestStep(lower=lower, upper=upper, accepted=dict(zip(paths, accepted.tolist(), strict=True)), cuts=cuts)
 
 
 def _instance(decoder: Decoder, draft: LanguageModel, target: LanguageModel, start: Context) -> _Instance:
@@ -243,3 +271,25 @@ def _priced(instance: _Instance, prices: NDArray[np.float64]) -> float:
         before = prices[parent] if parent >= 0 else 0.0
         beyond[parent] += instance.share[path] * max(0.0, 1.0 - prices[path] + before + beyond[path])
     return 1.0 + math.fsum(instance.mass * highest) + float(beyond[-1])
+
+
+def _cuts(instance: _Instance, prices: NDArray[np.float64]) -> tuple[TreeCut, ...]:
+    """Return multipliers μ `(m,)` as weighted antichains: what E[max_{u∈D} μ(u)₊] is an integral of, level by level of μ.
+
+    Only the running maximum M of μ along a path counts, since D holds all that a path begins with; the sets {M > t} are antichains
+    with all that lies below them.
+    """
+    highest = np.empty(len(instance.paths))
+    for path, parent in enumerate(instance.parents.tolist()):
+        highest[path] = max(float(prices[path]), float(highest[parent]) if parent >= 0 else 0.0)
+    before = np.where(instance.parents >= 0, highest[instance.parents], 0.0)
+    of_tree = np.zeros(len(instance.mass))
+    np.maximum.at(of_tree, instance.tree, highest[instance.path])
+    steps = np.unique(np.append(np.maximum(highest, 0.0), 0.0))
+    found = []
+    for low, high in zip(steps[:-1].tolist(), steps[1:].tolist(), strict=True):
+        if high - low > GAP_TOLERANCE:
+            chosen = np.flatnonzero((highest >= high) & (before < high))
+            hit = float(instance.mass[of_tree >= high].sum())
+            found.append(TreeCut(tuple(instance.paths[i] for i in chosen.tolist()), hit, high - low))
+    return tuple(sorted(found, key=lambda cut: -cut.weight))

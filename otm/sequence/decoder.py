@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.drafts.iid import IID
 from otm.errors import DecodingInterrupted, InvalidParameter
 from otm.pmf import check_count, check_instance
 from otm.scheme import Scheme
@@ -316,6 +317,28 @@ def check_vocabularies(draft: LanguageModel, target: LanguageModel) -> None:
             f"Draft and target must share one vocabulary; they have {draft.num_tokens} and {target.num_tokens} tokens. Cut padding "
             "rows off, or choose two models of one family."
         )
+
+
+def num_sequences(shape: TreeShape) -> int | None:
+    """Return K for K chains of equal length from the root, in whatever order of vertices; None for any other shape.
+
+    >>> num_sequences(TreeShape.sequences(3, 2)), num_sequences(TreeShape.chain(4)), num_sequences(TreeShape([0, 1, 1]))
+    (3, 1, None)
+    """
+    per_level = np.bincount(shape.levels)[1:]
+    forks = np.bincount(shape.parents, minlength=1)[1:]
+    return int(per_level[0]) if np.all(per_level == per_level[0]) and np.all(forks <= 1) else None
+
+
+def independent_sequences(decoder: Decoder) -> int | None:
+    """Return K if a decoder drafts K independent sequences from the draft model, as long as its shape is deep; None if not.
+
+    A decoder says by a method `law` how a number of siblings is drawn.
+    """
+    law = getattr(decoder, "law", None)
+    if not isinstance(decoder, StaticDecoder) or law is None or not isinstance(law(1), IID):
+        return None
+    return num_sequences(decoder.shape)
 
 
 def require_drafts(shape: TreeShape) -> None:

@@ -19,6 +19,7 @@ from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge, Unsupported
 from otm.problem import Problem
+from otm.sequence.block_kseq import BlockKSeq
 from otm.sequence.block_verification import BlockVerification, next_weight, pass_probability
 from otm.sequence.decoder import Conditionals, Decoder, DraftTree, check_asked
 from otm.sequence.enumeration import StepLaw, collect
@@ -26,6 +27,7 @@ from otm.sequence.ersd import Ersd
 from otm.sequence.greedy_multipath import GreedyMultipath, Ranked
 from otm.sequence.likeliest_tree import LikeliestTree
 from otm.sequence.models import Context, LanguageModel, next_distribution
+from otm.sequence.refined_scores import RefinedScores, ScoredPaths
 from otm.sequence.source import Outcomes, prepare_conditional
 from otm.sequence.traversal_verification import Pending, TraversalVerification
 from otm.sequence.vertex_decoder import VertexDecoder, children_of
@@ -45,6 +47,8 @@ DEFERRABLE: tuple[type[Decoder], ...] = (
     TraversalVerification,
     GreedyMultipath,
     LikeliestTree,
+    RefinedScores,
+    BlockKSeq,
 )
 """What `expected_step` computes. Where the shape of a tree is sampled with its tokens, drafts are not fresh vertex by vertex."""
 
@@ -82,7 +86,8 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
 
     Args:
         decoder: one that verifies vertex by vertex (every `VertexDecoder`, so any verifier on any tree), `Ersd`,
-            `BlockVerification`, `TraversalVerification`, `GreedyMultipath` or `LikeliestTree`.
+            `BlockVerification`, `TraversalVerification`, `GreedyMultipath`, `LikeliestTree`,
+            or `RefinedScores` and `BlockKSeq`, whose paths are accepted with known probabilities.
         draft, target: two models; a small vocabulary.
         context: tokens so far.
 
@@ -109,6 +114,11 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
         tally = _descend(decoder.shape, start, judge, _conditional_transitions(decoder, drafter, judge))
     elif isinstance(decoder, Ersd):
         tally = _descend(decoder.shape, start, judge, _race_transitions(drafter, judge))
+    elif isinstance(decoder, RefinedScores):
+        paths = ScoredPaths(decoder.num_drafts, decoder.cells, start, drafter, judge)
+        tally = _by_paths(decoder, start, drafter, judge, lambda u: (paths.weight(u), paths.accepted(u)), paths.weight)
+    elif isinstance(decoder, BlockKSeq):
+        tally = _block_kseq(decoder, start, drafter, judge)
     elif isinstance(decoder, BlockVerification):
         tally = _traverse(TraversalVerification(decoder.shape, IID(1)), start, drafter, judge)
     elif isinstance(decoder, TraversalVerification):
@@ -120,8 +130,9 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
         tally = _descend(tree.shape, start, judge, _matching_transitions(tree, judge))
     else:
         raise Unsupported(
-            "Decisions can be deferred for trees of one shape, verified vertex by vertex, by races or as blocks, and for trees of "
-            f"likeliest paths; not for {decoder!r}. Call otm.sequence.step_law, which enumerates any decoder."
+            "Decisions can be deferred for trees of one shape, verified vertex by vertex, by races or as blocks, for block K-SEQ, "
+            f"refined scores and trees of likeliest paths; not for {decoder!r}. Call otm.sequence.step_law, which enumerates any "
+            "decoder."
         )
     return ExpectedStep(law=collect(tally.found), reached=tally.reached)
 
@@ -309,4 +320,50 @@ def _select(decoder: GreedyMultipath, start: Context, draft: Conditionals, targe
         return np.asarray(left - accepted)
 
     visit(start, 1.0, 0.0, 1.0)
+    return tally
+
+
+def _block_kseq(decoder: BlockKSeq, start: Context, draft: Conditionals, target: Conditionals) -> _Tally:
+    gamma = decoder.gamma(draft(start), target(start))
+    weights = {start: 1.0}
+
+    def weight(context: Context) -> float:
+        if context not in weights:
+            before, token = context[:-1], context[-1]
+            weights[context] = gamma * next_weight(weight(before) / gamma, draft(before), target(before), token)
+        return weights[context]
+
+    def split(context: Context) -> tuple[float, NDArray[np.float64]]:
+        return weight(context), np.minimum(weight(context) * target(context), gamma * draft(context))
+
+    return _by_paths(decoder, start, draft, target, split, weight)
+
+
+def _by_paths(
+    decoder: RefinedScores | BlockKSeq,
+    start: Context,
+    draft: Conditionals,
+    target: Conditionals,
+    split: Callable[[Context], tuple[float, NDArray[np.float64]]],
+    weight_of: Callable[[Context], float],
+) -> _Tally:
+    """Follow every path by the probability with which it is accepted: Pr(the step ends at u with y) = f(u) q(y | u) − f(uy).
+
+    `weight_of` gives F(u) = f(u)/P(u), `split` also f(uy)/P(u) for every next token.
+    """
+    tally = _Tally(decoder.shape, start)
+    level = {start: 1.0}  # P(u) of the paths that can be accepted
+    for depth in range(decoder.length):
+        following: dict[Context, float] = {}
+        for context, mass in level.items():
+            (weight, accepted), drawn = split(context), draft(context)
+            tally.stop_by(context, depth, np.maximum(mass * (weight * target(context) - accepted), 0.0))
+            for token in np.flatnonzero((accepted > 0) & (drawn > 0)).tolist():
+                require_affordable(len(following))
+                following[*context, token] = mass * float(drawn[token])
+        level = following
+        at_depth = np.flatnonzero(decoder.shape.levels == depth + 1)  # each sequence is as likely as the others to win
+        tally.reached[at_depth] = sum(mass * weight_of(context) for context, mass in level.items()) / decoder.num_drafts
+    for context, mass in level.items():
+        tally.stop_by(context, decoder.length, mass * weight_of(context) * target(context))
     return tally

@@ -171,6 +171,8 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.Absorbing, {"model": MARKOV, "eos": 1, "start": 0}
     yield sequence.BlockMarginals, {"rows": [[0.5, 0.5]], "start": 0}
     yield sequence.block_marginals, {"model": MARKOV, "context": (0,), "length": 2}
+    yield sequence.BestVerification, {"num_drafts": 2, "length": 1, "drafter": MARKOV, "judge": MARKOV}
+    yield sequence.BlockKSeq, {"num_drafts": 2, "length": 1}
     yield sequence.BlockVerification, {"length": 2}
     yield sequence.DraftSelection, {"num_drafts": 2, "length": 1, "verifier": otm.KSeq()}
     yield sequence.Ersd, {"tree": SHAPE}
@@ -187,6 +189,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         {"decoder": sequence.Staged(CHAIN, MARKOV, 2), "draft": MARKOV, "context": (0,)},
     )
     yield sequence.StochasticBeam, {"num_drafts": 2, "length": 1}
+    yield sequence.RefinedScores, {"num_drafts": 2, "length": 1, "cells": 4}
     yield sequence.SpeculativeSampling, {"length": 2, "verifier": otm.Maximal()}
     yield sequence.TableModel, {"table": {(): [0.5, 0.5]}}
     yield sequence.TraversalVerification, {"tree": SHAPE, "drafts": otm.WithoutReplacement(1)}
@@ -210,6 +213,8 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.divergence_by_position, {"law": joint, "target": joint}
     yield sequence.generate, {"decoder": CHAIN, **MODELS, "num_tokens": 2, "rng": rng(), "eos": 1}
     yield sequence.generated_law, {"decoder": CHAIN, **MODELS, "length": 2}
+    counts = {"num_drafts": 2, "length": 1, "samples": 9, "confidence": 0.9}
+    yield sequence.level_cut_upper, {**MODELS, **counts, "rng": rng()}
     yield sequence.markov_pair, {"num_tokens": 2, "order": 1, "similarity": 0.5, "concentration": 1.0, "rng": rng()}
     yield _all(sequence.outcomes), {"run": lambda source: 0}
     yield sequence.matched_tokens, {"decoder": sequence.LikeliestTree(2, 2), **MODELS}

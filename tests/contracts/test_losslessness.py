@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ import pytest
 import otm
 from otm.sequence import (
     DECODERS,
+    BlockKSeq,
     BlockVerification,
     Decoder,
     DraftSelection,
@@ -26,6 +27,7 @@ from otm.sequence import (
     Gsd,
     LikeliestTree,
     PrefixTree,
+    RefinedScores,
     SampledTree,
     SpeculativeSampling,
     Staged,
@@ -276,6 +278,44 @@ def _block(
 
 
 @dataclasses.dataclass(frozen=True)
+class GammaOfOneMore(BlockKSeq):
+    """γ* for another number of sequences than there are."""
+
+    def gamma(self, draft: np.ndarray, target: np.ndarray) -> float:
+        return BlockKSeq(1, self.length).gamma(draft, target)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnotherTemperature(RefinedScores):
+    """The scores are split by another draft law than the one that drafted, flattened by a temperature."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        flat = {context: np.sqrt(row) / np.sqrt(row).sum() for context, row in tree.draft.items()}
+        return super().verify(dataclasses.replace(tree, draft=flat), target, source)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnySequenceWins(RefinedScores):
+    """Scores are refined, then ignored: the winner is drawn at random, and verified as if it had won."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        return super().verify(tree, target, cast(Source, FairChoice(source, self.num_drafts)))
+
+
+class FairChoice:
+    """A source that chooses fairly the first time it is asked to."""
+
+    def __init__(self, source: Source, num_drafts: int) -> None:
+        self._source, self._left = source, 1
+        self.accept = source.accept
+        self._num_drafts = num_drafts
+
+    def choose(self, mass: np.ndarray) -> int:
+        self._left, first = 0, self._left
+        return self._source.choose(np.full(self._num_drafts, 1.0 / self._num_drafts) if first else mass)
+
+
+@dataclasses.dataclass(frozen=True)
 class Traversal(TraversalVerification):
     """Traversal verification written as a loop; subclasses get one thing wrong each."""
 
@@ -419,6 +459,8 @@ BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what 
     Staged: [(JudgedByTheDraft(SpeculativeSampling(1), MIDDLE, 2), Staged(SpeculativeSampling(1), MIDDLE, 2))],
     StochasticBeam: [(SiblingsByMass(2, 1), StochasticBeam(2, 1))],
     GreedyMultipath: [(SelectedAsDrafted(2, 1), Multipath(2, 1)), (LowestRanked(2, 1), Multipath(2, 1))],
+    BlockKSeq: [(GammaOfOneMore(3, 2), BlockKSeq(3, 2))],
+    RefinedScores: [(AnotherTemperature(2, 2), RefinedScores(2, 2)), (AnySequenceWins(2, 2), RefinedScores(2, 2))],
 }
 
 

@@ -153,6 +153,17 @@ def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built: P
     assert binom.sf(hits - 1, data["samples"], data["optimum"]) > FALSE_ALARM / 2
 
 
+def test_steps_lose_nothing_on_one_level_and_little_on_two(built: Path) -> None:
+    data = _data(built, "steps")
+    assert data["decoders"][2:] == ["optimal, vertex by vertex", "refined scores"]
+    for row in data["rows"]:
+        kseq, block, optimal, refined = row["lost"]
+        assert min(kseq, block, optimal, refined) > -1e-9
+        assert (abs(optimal) < 1e-9) == (row["L"] == 1)
+        assert refined <= optimal / 4 + 1e-9
+        assert abs(kseq - block) < 1e-2 or row["L"] > 1  # one level: the same rule, counted by membership and by the rule
+
+
 def test_bracket_holds_the_optimum_and_narrows(built: Path) -> None:
     data = _data(built, "bracket")
     for series in data["series"]:

@@ -186,14 +186,14 @@ class TestEdges:
         monkeypatch.setattr(module(), "MAX_VARIABLES", 10)
         draft, target = smooth_models(2, 2, 3)
         with pytest.raises(otm.errors.TooLarge, match=r"limited to 10 pairs.*smaller vocabulary or tree"):
-            best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
+            best_step(PrefixTree((1, 2)), draft=draft, target=target, context=[])
 
     def test_a_wrong_answer_of_the_solver_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         honest = module()._solve
         monkeypatch.setattr(module(), "_solve", lambda instance: tuple(0.9 * part for part in honest(instance)))
         draft, target = smooth_models(2, 2, 3)
         with pytest.raises(otm.errors.SolverFailure, match=r"must agree within 1e-09; HiGHS's answer gives \["):
-            best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
+            best_step(PrefixTree((1, 2)), draft=draft, target=target, context=[])
 
     def test_a_solver_that_stops_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         real = scipy.optimize.linprog

@@ -13,6 +13,7 @@ import otm
 from otm.sequence import (
     DECODERS,
     Absorbing,
+    BlockKSeq,
     BlockVerification,
     Decoder,
     DraftSelection,
@@ -22,6 +23,7 @@ from otm.sequence import (
     Gsd,
     LikeliestTree,
     PrefixTree,
+    RefinedScores,
     SampledTree,
     SpeculativeSampling,
     Staged,
@@ -59,6 +61,8 @@ INSTANCES: list[Decoder] = [
     SampledTree(3, 2),
     StochasticBeam(2, 2),
     Staged(BlockVerification(1), MIDDLE, 2),
+    RefinedScores(2, 2),
+    BlockKSeq(2, 2),
 ]
 DRAFT, TARGET = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.5, 0.3])
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import otm
 from otm.sequence import (
+    BlockKSeq,
     BlockVerification,
     Decoder,
     DraftSelection,
@@ -18,6 +19,7 @@ from otm.sequence import (
     Gsd,
     LikeliestTree,
     PrefixTree,
+    RefinedScores,
     SampledTree,
     SpeculativeSampling,
     Staged,
@@ -150,6 +152,8 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         SampledTree(4, length, SUCCESSIVE[index % 3]),
         StochasticBeam(min(size.width, 4 // min(length, 2)), min(length, 2), SUCCESSIVE[(index + 1) % 3]),
         Staged(SpeculativeSampling(1), ZerothOrder(random_row(size.num_tokens, rng)), min(length, 2)),
+        RefinedScores(size.width, length, cells=(64, 5)[index % 2]),
+        BlockKSeq(size.width, length),
     ]
 
 

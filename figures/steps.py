@@ -1,0 +1,75 @@
+"""What four decoders leave of the best step of K i.i.d. sequences, on random toys: tokens per call lost, by length and number.
+
+The best step is certified by tree cuts, the decoders' tokens are exact: no sampling but the toys themselves. Every second toy's
+target is half its draft, so that models agree as real pairs do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import otm
+from figures.work import Work
+from otm import plot
+from otm.sequence import BlockKSeq, Decoder, DraftSelection, RefinedScores, TableModel, best_step, expected_step
+
+TITLE = "Tokens lost to the best step"
+NUM_TOKENS = 4
+LENGTHS, NUMBERS = (1, 2, 3), (2, 3, 4)
+
+
+def compute(work: Work) -> dict[str, Any]:
+    """Return, for every length and number of sequences, the mean best step and each decoder's mean loss."""
+    toys = 2 if work.fast else 12
+    rows = []
+    for length, k in itertools.product(LENGTHS[: 2 if work.fast else None], NUMBERS[: 2 if work.fast else None]):
+        decoders: list[Decoder] = [
+            DraftSelection(k, length),
+            BlockKSeq(k, length),
+            DraftSelection(k, length, otm.Optimal()),
+            RefinedScores(k, length),
+        ]
+        best, lost = [], []
+        for toy in range(toys):
+            draft, target = _models(length, 0.5 * (toy % 2), work.rng)
+            most = best_step(decoders[0], draft=draft, target=target, context=[])
+            tokens = [expected_step(d, draft=draft, target=target, context=[]).block_efficiency for d in decoders]
+            best.append(float(most.value))
+            lost.append([float(most.value) - found for found in tokens])
+        work.tick()
+        rows.append({"L": length, "K": k, "best": float(np.mean(best)), "lost": np.mean(lost, axis=0).tolist()})
+    names = ["K-SEQ, level by level", "block K-SEQ", "optimal, vertex by vertex", "refined scores"]
+    return {"num_tokens": NUM_TOKENS, "toys": toys, "decoders": names, "rows": rows}
+
+
+def draw(data: dict[str, Any]) -> Figure:
+    """Draw one panel per length, the loss of each decoder over the number of sequences."""
+    canvas = Figure(figsize=(8.6, 3.2), layout="constrained")
+    lengths = sorted({row["L"] for row in data["rows"]})
+    panels = canvas.subplots(1, len(lengths), sharey=True)
+    for axes, length in zip(panels, lengths, strict=True):
+        rows = [row for row in data["rows"] if row["L"] == length]
+        for i, name in enumerate(data["decoders"]):
+            axes.plot(
+                [row["K"] for row in rows], [row["lost"][i] for row in rows], "o-", color=plot.PALETTE[i], label=name, ms=4
+            )
+        axes.set_xticks(NUMBERS)
+        axes.set_xlabel("K sequences")
+        axes.set_title(f"L = {length}", fontsize=10)
+        axes.axhline(0.0, color="#222222", lw=0.8)
+    panels[0].set_ylabel("tokens per call below the best step")
+    panels[0].legend(fontsize=7.5)
+    return canvas
+
+
+def _models(length: int, agreement: float, rng: np.random.Generator) -> tuple[TableModel, TableModel]:
+    """A table for every context of up to `length` tokens; the target is a mixture with the draft."""
+    draft, target = {}, {}
+    for context in (c for n in range(length + 1) for c in itertools.product(range(NUM_TOKENS), repeat=n)):
+        p, q = rng.dirichlet(np.ones(NUM_TOKENS), size=2)
+        draft[context], target[context] = p, agreement * p + (1 - agreement) * q
+    return TableModel(draft), TableModel(target)

@@ -1,0 +1,207 @@
+"""The verification that attains the best step of K sequences on small trees: every sequence draws an end and a score by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from otm.drafts.iid import IID
+from otm.errors import SolverFailure
+from otm.pmf import check_count
+from otm.sequence.best import GAP_TOLERANCE
+from otm.sequence.decoder import Step
+from otm.sequence.models import Context, LanguageModel, check_model, next_distribution
+from otm.sequence.source import Source
+from otm.sequence.tree_cuts import PathTree, Vector, best_of_paths
+from otm.sequence.vertex_decoder import children_of, grow_by_law
+from otm.trees.shape import TreeShape
+from otm.verifiers.optimal.verifier import Optimal
+
+_SCALE = 2.0**12  # solver tolerances are absolute: 1e-10 of these units are 2e-14 of probability
+_ROUNDS = 200
+_ROUNDING = 2e-14
+
+
+@dataclasses.dataclass(frozen=True)
+class BestVerification:
+    """Draft K sequences; accept as many tokens as any lossless verification of them can.
+
+    Each sequence draws one of its prefixes as its end, so that ends have a law m, and `Optimal` selects one of the K ends by scores
+    with the law g(u) = f(u) − Σ_y f(uy) of the best step, m(U) ≥ 1 − (1 − g(U))^{1/K} for every set U. The step goes to that end
+    and adds a token ∝ q(y | u) f(u) − f(uy). It needs the models as a whole, not only their answers at drafted paths, so it is no
+    scheme for language models but the proof that `best_step` is attained.
+
+    Args:
+        num_drafts: K ≥ 1 sequences.
+        length: L ≥ 1 tokens each.
+        drafter, judge: the two models, tiny.
+
+    Raises:
+        InvalidParameter: if a count is no integer of at least 1, or a model is none.
+        TooLarge, SolverFailure: on a step, as `best_step`.
+
+    Cost: `best_step` and some tens of linear programs of n paths for each context that a step begins at.
+    Reference: docs/theory.md, "Scores are enough"; Frank 1982.
+
+    >>> from otm.sequence import BlockKSeq, ZerothOrder, best_step, outcomes
+    >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
+    >>> best = BestVerification(2, 2, draft, target)
+    >>> attained = sum(mass * len(one.tokens) for one, mass in outcomes(lambda source: best.step((), source)))
+    >>> abs(attained - best_step(BlockKSeq(2, 2), draft=draft, target=target, context=[]).value) < 1e-9
+    True
+    """
+
+    num_drafts: int
+    length: int
+    drafter: LanguageModel
+    judge: LanguageModel
+
+    def __post_init__(self) -> None:
+        for name in ("num_drafts", "length"):
+            object.__setattr__(self, name, check_count(getattr(self, name), name=name))
+        check_model(self.drafter, name="drafter")
+        check_model(self.judge, name="judge")
+
+    def step(self, context: Context, source: Source) -> Step:
+        """Draft K sequences, let each draw its end, select one, and add a token."""
+        shape = TreeShape.sequences(self.num_drafts, self.length)
+        tree = grow_by_law(shape, self.drafter, context, IID, source)
+        ends = _ends(self, context)
+        below = children_of(tree.shape)
+        sequences: list[tuple[list[int], Context]] = []
+        for vertex in below[0]:
+            vertices = [vertex]
+            while below[vertices[-1]]:
+                vertices.append(below[vertices[-1]][0])
+            sequences.append((vertices, tuple(tree.tokens[vertices].tolist())))
+        drawn = np.array([ends.draw(tokens, source) for _, tokens in sequences], dtype=np.int64)
+        rule = source.rule(Optimal(), ends.law, ends.wanted, IID(self.num_drafts))
+        chosen, _ = source.verify(rule, drawn)
+        if chosen not in drawn:  # g was rounded beyond what the ends can give
+            chosen = len(ends.law) - 1
+        path = ends.paths[chosen]
+        token = source.choose(ends.following(chosen, next_distribution(self.judge, (*context, *path), name="judge")))
+        vertices = next((found for found, tokens in sequences if tokens[: len(path)] == path), [])
+        survivors = tuple((vertex,) for vertex in vertices[: len(path)])
+        return Step((*path, token), len(path), "end_of_draft" if len(path) == self.length else "rejected", survivors)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Ends:
+    """Laws of a sequence's end and of the step's, over the paths and, last, the empty one.
+
+    Attributes:
+        paths: in order; stop: `(n + 1,)` probability of ending at a path for a sequence that has it and has not ended below.
+        law, wanted: m and g `(n + 1,)`.
+        accepted: `(n + 1,)` f; children: numbers of each path's children by token.
+    """
+
+    paths: list[Context]
+    stop: Vector
+    law: Vector
+    wanted: Vector
+    accepted: Vector
+    children: list[dict[int, int]]
+
+    def draw(self, tokens: Context, source: Source) -> int:
+        """Walk a sequence from its last token up, and end where it says so; at the empty path at last."""
+        number = [len(self.paths) - 1]
+        for token in tokens:
+            if token not in self.children[number[-1]]:
+                break
+            number.append(self.children[number[-1]][token])
+        for place in reversed(number[1:]):
+            if source.accept(float(self.stop[place])):
+                return place
+        return number[0]
+
+    def following(self, number: int, target: NDArray[np.float64]) -> Vector:
+        """Return the law of the token after a path: q f(u) less what goes on."""
+        left = target * self.accepted[number]
+        for token, child in self.children[number].items():
+            left[token] = max(left[token] - self.accepted[child], 0.0)
+        return np.asarray(left if left.sum() > 0 else target)
+
+
+@functools.lru_cache(maxsize=256)
+def _ends(decoder: BestVerification, context: Context) -> _Ends:
+    k = decoder.num_drafts
+    tree = PathTree.of(decoder.drafter, decoder.judge, context, decoder.length)
+    n = len(tree.paths)
+    number = {path: i for i, path in enumerate(tree.paths)} | {(): n}
+    children: list[dict[int, int]] = [{} for _ in range(n + 1)]
+    for path, i in number.items():
+        if path:
+            children[number[path[:-1]]][path[-1]] = i
+    accepted = best_of_paths(tree, k, tolerance=GAP_TOLERANCE)[0] if n else np.empty(0)
+    wanted = np.maximum(_ending(tree, accepted), 0.0)
+    reached = _sandwich(tree, k, wanted)
+    law = np.maximum(_ending(tree, reached), 0.0)
+    free = np.append(tree.draft - (reached - law[:n]), 1.0)  # P(u) − Σ_y M(uy): what has not ended below u
+    stop = np.minimum(np.divide(law, free, out=np.ones_like(law), where=free > 0), 1.0)
+    return _Ends([*tree.paths, ()], stop, law / law.sum(), wanted / wanted.sum(), np.append(accepted, 1.0), children)
+
+
+def _ending(tree: PathTree, passing: Vector) -> Vector:
+    """Return what ends at each path `(n + 1,)`, the empty one last, given what passes it."""
+    found = np.append(passing, 1.0)
+    np.subtract.at(found, np.where(tree.parents >= 0, tree.parents, len(passing)), passing)
+    return found
+
+
+def _sandwich(tree: PathTree, k: int, wanted: Vector) -> Vector:
+    """Return M(u) `(n,)`, the probability that a sequence ends at u or beyond, with m(U) ≥ ψ(g(U)) for every set U of ends.
+
+    Cutting planes: for given m the sets that lack most are {u: g(u) > λ m(u)}, so a sort finds them.
+    """
+    n = len(tree.paths)
+    if n == 0:
+        return np.empty(0)
+    every, inner = np.arange(n), np.flatnonzero(tree.parents >= 0)
+    ends = scipy.sparse.eye_array(n + 1, n, format="lil")
+    for i, parent in enumerate(tree.parents.tolist()):
+        ends[parent if parent >= 0 else n, i] -= 1.0
+    ends = ends.tocsr()
+    above = scipy.sparse.csr_array((np.ones(len(inner)), (tree.parents[inner], inner)), shape=(n, n))
+    rows = [scipy.sparse.csr_array(above - scipy.sparse.eye_array(n))]
+    right = [np.zeros(n)]
+    chosen = [np.arange(n + 1) == i for i in range(n + 1)]
+    found = tree.draft
+    for _ in range(_ROUNDS):
+        if chosen:
+            inside = np.stack(chosen)
+            least = 1.0 - np.maximum(1.0 - inside @ wanted, 0.0) ** (1.0 / k)
+            rows.append(scipy.sparse.csr_array(-(inside.astype(float) @ ends)))
+            right.append(_SCALE * (inside[:, n] - least))
+        solution = scipy.optimize.linprog(
+            np.zeros(n),
+            A_ub=scipy.sparse.vstack(rows, format="csr"),
+            b_ub=np.concatenate(right),
+            bounds=np.stack([np.zeros(n), _SCALE * tree.draft], axis=1),
+            method="highs-ds",
+            options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        )
+        if solution.status != 0:
+            raise SolverFailure(f"HiGHS must find a law of ends; it stopped with {solution.message!r}. Take a smaller tree.")
+        found = np.asarray(np.clip(solution.x / _SCALE, 0.0, tree.draft), dtype=np.float64)
+        for level in reversed(range(len(tree.levels) - 1)):  # M(u) ≥ Σ_y M(uy), to the last digit
+            here = tree.levels[level]
+            found[here] = np.minimum(
+                np.maximum(found[here], tree.added(level, found[tree.levels[level + 1]])), tree.draft[here]
+            )
+        law = np.maximum(_ending(tree, found), 0.0)
+        order = np.argsort(-np.divide(wanted, law, out=np.full(n + 1, np.inf), where=law > 0), kind="stable")
+        held, needed = np.cumsum(law[order]), np.cumsum(wanted[order])
+        lack = needed + np.expm1(k * np.log1p(-np.minimum(held, 1.0 - 1e-16)))
+        worst = np.argsort(-lack)[:8]
+        chosen = [np.isin(np.append(every, n), order[: i + 1]) for i in worst.tolist() if lack[i] > _ROUNDING]
+        if not chosen:
+            return found
+    raise SolverFailure(
+        f"A law of ends must be found in {_ROUNDS} rounds of cuts; after them some ends still lack {float(lack.max()):.2g}. Take a "
+        "smaller tree."
+    )

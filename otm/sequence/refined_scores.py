@@ -1,0 +1,155 @@
+"""Scores refined along the path, then block verification of the winner: several drafted sequences, verified as blocks.
+
+Verification vertex by vertex picks the first token without a look at what follows it. Here every sequence carries a score that
+all its tokens have a say in, the largest wins, and the winner is verified as a block against the law that winners have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from otm.drafts.base import Law
+from otm.drafts.iid import IID
+from otm.pmf import check_count
+from otm.sequence.block_verification import verify_block
+from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step
+from otm.sequence.models import Context, LanguageModel
+from otm.sequence.score_law import Refinement, ScoreLaw, Vector, refine, refine_first, winning
+from otm.sequence.source import Source
+from otm.sequence.vertex_decoder import children_of, grow_by_law
+from otm.trees.shape import TreeShape
+
+MOST_CELLS = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class RefinedScores(StaticDecoder):
+    """Draft K sequences; give each a score, uniform given nothing, that leans on its tokens; verify the best one as a block.
+
+    After path u a sequence's score has law κ_u, uniform at the root, and the next token y splits it, Σ_y p(y | u) κ_{uy} = κ_u. So
+    the winner passes uy with probability s(uy) = P(uy) a(uy), a = ∫ K u^{K−1} dκ, known from the conditionals on the way. Levels a
+    maximise Σ_y min(f(u) q(y | u), s(uy)), f(uy) being that minimum: the flat clip of `Optimal`, on the resource κ_u. The winner is
+    kept as in block verification with s(y | u) = s(uy)/s(u) in the place of p: path u is accepted with probability f(u).
+
+    Args:
+        num_drafts: K ≥ 1 sequences.
+        length: L ≥ 1 tokens each.
+        cells: in how many cells the score is resolved; more win a little (docs/theory.md, "Refined scores").
+
+    Raises:
+        InvalidParameter: if a count is no integer of at least 1.
+
+    Cost: L draft calls and one target call per step, at most K·L splits of one argsort and some vector operations each.
+    Reference: docs/theory.md, "Refined scores"; one sequence: Sun et al. 2024; one level: `otm.Optimal`.
+
+    >>> from otm.sequence import ZerothOrder, expected_step
+    >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
+    >>> one, two = (expected_step(RefinedScores(k, 2), draft=draft, target=target, context=[]).block_efficiency for k in (1, 2))
+    >>> round(one, 9), round(two, 4)  # one sequence: block verification's 1 + 11/9
+    (2.222222222, 2.617)
+    """
+
+    title = "refined scores"
+
+    num_drafts: int
+    length: int
+    cells: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("num_drafts", "length", "cells"):
+            object.__setattr__(self, name, check_count(getattr(self, name), name=name))
+
+    @property
+    def lossless(self) -> bool:
+        """Always (docs/theory.md, "Refined scores")."""
+        return True
+
+    @property
+    def shape(self) -> TreeShape:
+        """K chains."""
+        return TreeShape.sequences(self.num_drafts, self.length)
+
+    def law(self, num_drafts: int) -> Law:
+        """Independent drafts."""
+        return IID(num_drafts)
+
+    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+        """Draw K sequences level by level."""
+        return grow_by_law(self.shape, model, context, self.law, source)
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        """Refine every sequence's score, choose the winner with the probability that its score is the largest, verify it."""
+        contexts, below = tree.contexts(), children_of(tree.shape)
+        vertices = [[first] for first in below[0]]
+        for path in vertices:
+            while below[path[-1]]:
+                path.append(below[path[-1]][0])
+        passed = ScoredPaths(self.num_drafts, self.cells, tree.context, tree.draft.__getitem__, target)
+        ends = [contexts[path[-1]] for path in vertices]
+        assert None not in ends  # independent drafts never run out
+        laws = [passed.law(end) for end in ends if end is not None]
+        chosen = source.choose(winning(laws)) if len(laws) > 1 else 0
+        winner = ends[chosen] or ()
+        start = len(tree.context)
+        along = [winner[: start + i] for i in range(self.length + 1)]
+        kept, token = verify_block(along, passed.chain_law, target, source)
+        survivors = tuple((vertex,) for vertex in vertices[chosen][:kept])
+        return Step(
+            (*winner[start : start + kept], token), kept, "end_of_draft" if kept == self.length else "rejected", survivors
+        )
+
+
+class ScoredPaths:
+    """Score laws and acceptances along paths, each computed when it is first asked for.
+
+    Args:
+        k: number of sequences; cells: of the score.
+        start: the context before the paths.
+        draft, target: the conditionals after a context.
+    """
+
+    def __init__(self, k: int, cells: int, start: Context, draft: Conditionals, target: Conditionals) -> None:
+        self._k, self._cells, self._start = k, cells, start
+        self._draft, self._target = draft, target
+        self._laws: dict[Context, ScoreLaw] = {}
+        self._weights: dict[Context, float] = {start: 1.0}
+        self._refined: dict[Context, Refinement] = {}
+
+    def law(self, context: Context) -> ScoreLaw:
+        """Return κ_u."""
+        if context not in self._laws:
+            self._laws[context] = self.refinement(context[:-1]).child(context[-1])
+        return self._laws[context]
+
+    def weight(self, context: Context) -> float:
+        """Return F(u) = f(u)/P(u): how much of the path is accepted, per unit of draft mass."""
+        if context not in self._weights:
+            before, token = context[:-1], context[-1]
+            drawn, wanted = float(self._draft(before)[token]), self.weight(before) * float(self._target(before)[token])
+            level = self.law(context).level
+            self._weights[context] = level if wanted >= level * drawn else wanted / drawn
+        return self._weights[context]
+
+    def refinement(self, context: Context) -> Refinement:
+        """Return how κ_u is split among the next tokens."""
+        if context not in self._refined:
+            rows = self._draft(context), self._target(context)
+            if context == self._start:
+                found = refine_first(self._k, self._cells, *rows)
+                self._laws[context] = found.law
+            else:
+                found = refine(self.law(context), self.weight(context), *rows)
+            self._refined[context] = found
+        return self._refined[context]
+
+    def accepted(self, context: Context) -> Vector:
+        """Return min(F(u) q(y), p(y) a(uy)) for every next token `(V,)`: f(uy)/P(u)."""
+        found = self.refinement(context)
+        return np.asarray(np.minimum(found.weight * found.target, found.selected))
+
+    def chain_law(self, context: Context) -> Vector:
+        """Return s(y | u), the law of the winner's next token `(V,)`."""
+        held = self.refinement(context).selected
+        return np.asarray(held / held.sum())

@@ -1,0 +1,413 @@
+"""Laws of a score, refined along a path: who goes on with which score, exactly and with as much spread as is cheap.
+
+Every drafted sequence has one score, uniform on [0, 1], and the largest of K wins. A sequence with score u wins with density g(u) =
+K u^{K−1} relative to its own law. So whoever passes vertex v with score law κ_v is on the winner's path with probability
+P(v) a(v), a(v) = ∫ g dκ_v. At v the law κ_v is split among the next tokens, Σ_y p(y | v) κ_{vy} = κ_v.
+
+**Levels.** Which a(vy) can be had? Those below the law of g under κ_v in convex order (Strassen 1965). Let F = f(v)/P(v) be how
+much of v is accepted, N(z) = ∫ g over the lowest part of κ_v of mass z. Then
+
+    max Σ_y min(F q(y), p(y) a(y)) = min_T [F Q(T) + a(v) − N(P(T))],
+
+attained by the flat clip a = clip(F q/p, c, d), T a prefix in the order of q/p (docs/theory.md, "Refined scores").
+
+**Coupling.** Among the splittings with these a the next levels want much spread left inside κ_{vy}. Independence would leave all
+of it, and give every token the level a(v). So mix: with probability 1 − ω the score is independent of the token, with probability
+ω the levels are a(v) + (a(y) − a(v))/ω, as far apart as convex order allows. There they meet the boundary at some mass z: the
+tokens below share the scores below, the others the scores above, and both parts are treated in the same way, until the tokens of a
+part share one level. One token's law is found by following its parts.
+
+Tokens between the ends of a part follow one of two *atoms* at random, levels on either side of their own with the right mean; there
+are as many atoms as convex order asks for.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.overlap.curve import ascending
+
+Vector = NDArray[np.float64]
+
+_ROUNDING = 1e-15
+"""Moments that differ by no more than this do so by rounding."""
+
+_NARROW = 1e-15
+"""Parts of the scores no wider than this are points."""
+
+_GROUPS = 2
+"""Into how many groups of equal mass tokens between two ends are put at first."""
+
+
+@functools.lru_cache(maxsize=64)
+def _grid(k: int, cells: int) -> Vector:
+    """Return edges that are dense where scores are, and where winning scores are."""
+    half = np.linspace(0.0, 1.0, cells // 2 + 1)
+    return np.unique(np.concatenate([half, half ** (1.0 / max(k - 1, 1))]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ScoreLaw:
+    """A law of the score, uniform within each of a few cells, lowest first.
+
+    Attributes:
+        mass: `(m,)` the probability of each cell, summing to 1.
+        gain: `(m,)` the mean of g(u) = K u^{K−1} in each, ascending.
+    """
+
+    mass: Vector
+    gain: Vector
+
+    @classmethod
+    def uniform(cls, k: int, edges: Vector) -> ScoreLaw:
+        """Return the uniform law on [0, 1] for K sequences, in cells with these edges, 0 and 1 among them."""
+        width = np.diff(edges)
+        return cls(width, np.diff(edges**k) / width)
+
+    @functools.cached_property
+    def below(self) -> Vector:
+        """`(m + 1,)` mass below each edge."""
+        return _running(self.mass)
+
+    @functools.cached_property
+    def moment(self) -> Vector:
+        """`(m + 1,)` ∫ g below each edge; the last is `level`."""
+        return _running(self.mass * self.gain)
+
+    def held(self, mass: float) -> float:
+        """Return N(z), ∫ g over the lowest scores of that mass."""
+        edges, moments = self._lists
+        i = min(max(bisect.bisect_right(edges, mass), 1), len(self.mass)) - 1
+        return moments[i] + (min(max(mass, edges[i]), edges[i + 1]) - edges[i]) * float(self.gain[i])
+
+    @functools.cached_property
+    def _lists(self) -> tuple[list[float], list[float]]:
+        return self.below.tolist(), self.moment.tolist()
+
+    @property
+    def level(self) -> float:
+        """a, the mean of g: how much likelier than average this score makes its sequence to win."""
+        return float(self.moment[-1])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Refinement:
+    """A score law split among the next tokens.
+
+    Attributes:
+        law: the law that is split, κ_v.
+        weight: F; draft, target: p and q, `(V,)`.
+        order: `(n,)` the tokens that can be drafted, in ascending order of q/p.
+        below: `(n + 1,)` draft mass of the first i of them; wanted: `(n + 1,)` F times their target mass; held: `(n + 1,)` ∫ g of
+            the lowest scores of that mass.
+        cut: how many tokens T has.
+        lifted: how many of them share the level `low`; capped: the first token of those that share the level `high`.
+        low, high: c and d.
+    """
+
+    law: ScoreLaw
+    weight: float
+    draft: Vector
+    target: Vector
+    order: NDArray[np.int64]
+    below: Vector
+    wanted: Vector
+    held: Vector
+    cut: int
+    lifted: int
+    capped: int
+    low: float
+    high: float
+
+    @functools.cached_property
+    def lower(self) -> Atoms:
+        """The atoms of T, which has the scores below to itself."""
+        return _atoms(self, 0, self.lifted, self.cut, self.low, math.inf)
+
+    @functools.cached_property
+    def upper(self) -> Atoms:
+        """The atoms of the other tokens."""
+        return _atoms(self, self.cut, self.cut, self.capped, -math.inf, self.high)
+
+    def child(self, token: int) -> ScoreLaw:
+        """Return κ_{vy}, the law of the score given that the next token is this one."""
+        place = int((self.order == token).argmax())
+        atoms = self.lower if place < self.cut else self.upper
+        lower, share = atoms.place(place, self)
+        mass = atoms.law(lower)
+        if share > 0.0:
+            mass = (1.0 - share) * mass + share * atoms.law(lower + 1)
+        return ScoreLaw(mass, self.law.gain)
+
+    @functools.cached_property
+    def selected(self) -> Vector:
+        """p·a `(V,)`, a = clip(F q/p, c, d): the winner's next tokens, in proportion to its law."""
+        found = np.maximum(self.weight * self.target, self.low * self.draft)
+        if self.high < math.inf:
+            np.minimum(found, self.high * self.draft, out=found)
+        if len(self.order) < len(found):
+            found[self.draft <= 0.0] = 0.0
+        return found
+
+    def ratio(self, place: int) -> float:
+        """Return F q/p of the token at a place in the order."""
+        token = self.order[place]
+        return self.weight * float(self.target[token]) / float(self.draft[token])
+
+
+@dataclasses.dataclass(eq=False)
+class Atoms:
+    """A few levels that share an interval of scores; a token between two of them draws which one it follows.
+
+    Attributes:
+        scores: κ_v.
+        bounds: places in the order of tokens: group g, from bounds[g] to bounds[g + 1], lies between levels g and g + 1.
+        levels: one more than there are groups, ascending.
+        mass: `(n + 1,)` where the atoms lie on the line of scores, as mass below; moment: `(n + 1,)` ∫ of levels below, from 0;
+            held: `(n + 1,)` ∫ g of the scores below.
+        laws: those found already.
+    """
+
+    scores: ScoreLaw
+    bounds: list[int]
+    levels: list[float]
+    mass: list[float]
+    moment: list[float]
+    held: list[float]
+    laws: dict[int, Vector] = dataclasses.field(default_factory=dict)
+
+    def place(self, place: int, refinement: Refinement) -> tuple[int, float]:
+        """Return the lower atom that a token follows, and the probability that it follows the one above instead."""
+        group = bisect.bisect_right(self.bounds, place) - 1
+        if group < 0:
+            return 0, 0.0
+        if group >= len(self.bounds) - 1:
+            return len(self.levels) - 1, 0.0
+        low, high = self.levels[group], self.levels[group + 1]
+        share = (refinement.ratio(place) - low) / (high - low) if high > low else 0.0
+        return group, min(max(share, 0.0), 1.0)
+
+    def law(self, atom: int) -> Vector:
+        """Return the law of the score of one atom: a mixture over the parts that it is in, each part less likely and narrower."""
+        if atom not in self.laws:
+            self.laws[atom] = self._law(atom)
+        return self.laws[atom]
+
+    def _law(self, atom: int) -> Vector:
+        left, right = 0, len(self.levels)
+        weight, factor = 1.0, 1.0
+        mass, moment, held = self.mass, self.moment, self.held
+        ends: list[
+            tuple[float, float, float]
+        ] = []  # parts, each within the one before, and the share of the law spread evenly there
+        while True:
+            low, high, share, at = mass[left], mass[right], 0.0, 0
+            if right - left > 1 and high > low:
+                slope = factor * (moment[right] - moment[left]) / (high - low)
+                line = (held[right] - held[left]) / (high - low)
+                for i in range(left + 1, right):
+                    run = mass[i] - low
+                    lack = slope * run - factor * (moment[i] - moment[left])
+                    room = line * run - (held[i] - held[left])
+                    if lack > _ROUNDING and room > _ROUNDING and lack > share * room:
+                        share, at = lack / room, i
+                share = min(share, 1.0)
+            ends.append((low, high, weight * (1.0 - share)))
+            if share <= 0.0:
+                return _spread_over(self.scores, ends)
+            weight *= share
+            factor /= share
+            left, right = (left, at) if atom < at else (at, right)
+
+
+def _spread_over(scores: ScoreLaw, parts: list[tuple[float, float, float]]) -> Vector:
+    """Return the law that spreads each share evenly over its part of the scores; parts lie one in another, the widest first."""
+    low, high, share = parts[-1]
+    edges = scores.below
+    if high - low <= _NARROW:  # too unlikely to have a width
+        inner = np.zeros(len(edges) - 1)
+        inner[min(max(int(np.searchsorted(edges, 0.5 * (low + high), side="right")), 1), len(inner)) - 1] = share
+        parts = parts[:-1]
+    else:
+        inner = np.zeros(len(edges) - 1)
+    if not parts:
+        return inner
+    places, heights = [part[0] for part in parts] + [part[1] for part in reversed(parts)], [0.0] * (2 * len(parts))
+    density, n = 0.0, len(parts)
+    slopes = []
+    for begin, end, portion in parts:
+        density += portion / (end - begin)
+        slopes.append(density)
+    slopes += slopes[-2::-1]
+    for i in range(1, 2 * n):
+        heights[i] = heights[i - 1] + slopes[i - 1] * (places[i] - places[i - 1])
+    inner += np.diff(np.interp(edges, places, heights))
+    return np.asarray(inner / inner.sum())
+
+
+def _vertex(found: Refinement, start: int, offset: float, begin: int, end: int, base: float, top: float) -> tuple[float, float]:
+    """Return mass and moment below where the tokens of a group that follow the level above it begin."""
+    size, worth = float(found.below[end] - found.below[begin]), float(found.wanted[end] - found.wanted[begin])
+    lower = (top * size - worth) / (top - base) if top > base else size
+    lower = min(max(lower, 0.0), size)
+    return float(found.below[begin]) + lower, offset + float(found.wanted[begin] - found.wanted[start]) + base * lower
+
+
+def _atoms(found: Refinement, start: int, first: int, last: int, low: float, high: float) -> Atoms:
+    """Choose the atoms of one part: its ends, and between them as many as convex order asks for, two groups at least.
+
+    Tokens before place `first` share the level `low`, those from `last` on share `high`; in between levels are ratios. A group may
+    be split to its ends if the vertex that this puts below the curve of levels stays above that of the scores.
+    """
+    below, wanted = found.below, found.wanted
+    stop = found.cut if start < found.cut else len(found.order)
+    offset = float(low * below[first] if first > start else wanted[first] - wanted[start]) - float(
+        wanted[first] - wanted[start]
+    )
+    ground = float(found.held[start])
+    bounds, levels = [first], [low if first > start else found.ratio(first)]
+    mass, moment = [float(below[start])], [0.0]
+    if first < last:
+        begin_mass, size = float(below[first]), float(below[last] - below[first]) / _GROUPS
+        marks = np.searchsorted(below, [begin_mass + i * size for i in range(1, _GROUPS)]).tolist()
+        pending = [mark for mark in sorted({*marks, last}, reverse=True) if first < mark <= last]
+        begin = first
+        while pending:
+            end = pending[-1]
+            base, capped = levels[-1], end == last and last < stop
+            tops = [high, found.ratio(end - 1)] if capped else [found.ratio(end - 1)]
+            for top in tops:
+                at, height = _vertex(found, start, offset, begin, end, base, top)
+                if height >= found.law.held(at) - ground - _ROUNDING:
+                    break
+                if end - begin > 1:
+                    pending.append((begin + end) // 2)
+                    break
+            if pending[-1] != end:
+                continue
+            pending.pop()
+            mass.append(at)
+            moment.append(height)
+            bounds.append(end)
+            levels.append(top)
+            begin = end
+            if capped and top != high:  # the last token below the cap has a level of its own
+                mass.append(float(below[end]))
+                moment.append(offset + float(wanted[end] - wanted[start]))
+                bounds.append(end)
+                levels.append(high)
+    mass.append(float(below[stop]))
+    moment.append(float(found.held[stop]) - ground)
+    held = [found.law.held(place) - ground for place in mass]
+    return Atoms(found.law, bounds, levels, mass, moment, held)
+
+
+def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refinement:
+    """Choose the levels of the next tokens: the flat clip that maximises Σ min(F q, p a).
+
+    Args:
+        law: κ_v.
+        weight: F = f(v)/P(v), at most a(v).
+        draft, target: p and q after v, `(V,)`.
+
+    Cost: one argsort, and some twenty operations on vectors.
+    """
+    order = ascending(draft, target)
+    if draft.min() <= 0.0:
+        order = order[draft[order] > 0.0]
+    p = draft[order]
+    below = _running(p)
+    np.minimum(below, 1.0, out=below)
+    below[-1] = 1.0
+    q = target[order]
+    q *= weight
+    wanted = _running(q)
+    held = np.interp(below, law.below, law.moment)
+    held[-1] = law.level
+    gains = wanted - held
+    cut = int(np.argmin(gains))
+    n = len(order)
+    # The floor: lift the tokens of the lowest ratios to c until T holds all of the scores below.
+    lifted, low = 0, 0.0
+    if cut > 0:
+        spare = float(held[cut] - wanted[cut])
+        small, big = 1, cut  # the largest number of tokens that can be lifted to the last one's ratio
+        while small < big:
+            middle = (small + big + 1) // 2
+            ratio = float(q[middle - 1] / p[middle - 1])
+            if ratio * float(below[middle]) - float(wanted[middle]) <= spare:
+                small = middle
+            else:
+                big = middle - 1
+        lifted = small
+        low = (float(wanted[lifted]) + spare) / float(below[lifted])
+        if lifted < n:  # it is below the ratio after; what rounding adds to a quotient of small masses must not lift that, too
+            low = min(low, float(q[lifted] / p[lifted]))
+    # The cap: lower the tokens of the highest ratios to d until the others hold no more than the scores above.
+    capped, high = n, float("inf")
+    if cut < n:
+        spare = max(0.0, float((wanted[n] - wanted[cut]) - (held[n] - held[cut])))
+        small, big = cut, n - 1  # the first token that is capped
+        while small < big:
+            middle = (small + big) // 2
+            ratio = float(q[middle] / p[middle])
+            if float(wanted[n] - wanted[middle]) - ratio * float(below[n] - below[middle]) <= spare:
+                big = middle
+            else:
+                small = middle + 1
+        capped = small
+        rest = float(below[n] - below[capped])
+        high = (float(wanted[n] - wanted[capped]) - spare) / rest if rest > 0.0 else float(q[capped] / p[capped])
+        if capped > 0:
+            high = max(high, float(q[capped - 1] / p[capped - 1]))
+    return Refinement(law, weight, draft, target, order, below, wanted, held, cut, lifted, capped, low, high)
+
+
+def refine_first(k: int, cells: int, draft: Vector, target: Vector) -> Refinement:
+    """Split the uniform law, in cells that lose nothing of the one-step optimum: an edge wherever the cut falls."""
+    edges = _grid(k, cells)
+    while True:
+        found = refine(ScoreLaw.uniform(k, edges), 1.0, draft, target)
+        cut = float(found.below[found.cut])
+        place = int(np.searchsorted(edges, cut))
+        beside = edges[max(place - 1, 0) : place + 1]
+        if np.min(np.abs(beside - cut)) <= 1e-15:
+            return found
+        edges = np.insert(edges, place, cut)
+
+
+def winning(laws: list[ScoreLaw]) -> Vector:
+    """Return the probability that each of K sequences has the largest score, `(K,)`, given their laws on the same cells.
+
+    Σ_c κ_i(c) ∫₀¹ Π_{j≠i} (κ_j(below c) + v κ_j(c)) dv: a polynomial of degree K − 1, so Gauss-Legendre with K/2 nodes is exact.
+    """
+    nodes, weights = _quadrature((len(laws) + 1) // 2)
+    mass = np.stack([law.mass for law in laws])
+    below = np.stack([law.below[:-1] for law in laws])
+    lower = below[:, :, None] + mass[:, :, None] * nodes
+    before = np.ones_like(lower)
+    after = np.ones_like(lower)
+    for i in range(1, len(laws)):
+        before[i] = before[i - 1] * lower[i - 1]
+        after[-1 - i] = after[-i] * lower[-i]
+    found = ((before * after) @ weights * mass).sum(axis=1)
+    return np.asarray(found / found.sum())
+
+
+@functools.lru_cache(maxsize=64)
+def _quadrature(count: int) -> tuple[Vector, Vector]:
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    return 0.5 * (nodes + 1.0), 0.5 * weights
+
+
+def _running(values: Vector) -> Vector:
+    found = np.empty(len(values) + 1)
+    found[0] = 0.0
+    np.cumsum(values, out=found[1:])
+    return found

@@ -1,0 +1,408 @@
+"""The best step for K independent drafted sequences, by cuts of the tree of paths instead of enumerated draws.
+
+Write f(u) for the probability that path u is accepted, P(u) for the probability that one drafted sequence begins with u. A lossless
+verification of K sequences that accepts with these f exists exactly if f(uy) ≤ q(y | u) f(u) and
+
+    Σ_{w∈W} f(w) ≤ φ(P(W)),   φ(x) = 1 − (1 − x)^K,   for every antichain W, no path of which begins with another,
+
+because Pr(the draws meet W) = φ(P(W)) (docs/theory.md, "Tree cuts"). There are exponentially many antichains, but φ is concave:
+below a line c + λx the constraints say that the heaviest antichain for the weights f − λP weighs at most c, and that weight obeys
+
+    A_λ(u) = max(f(u) − λP(u), Σ_y A_λ(uy)),
+
+a linear program in f and A of the size of the tree. With chords of φ between *knots* for lines it is a restriction, so what it
+finds is attained; and it loses nothing as soon as the masses P(W) of the binding antichains are knots. Its multipliers, prices
+π(u) ≥ 0 summed to Π along a path, certify an upper bound whatever they are,
+
+    E[tokens] ≤ 1 + ∫ φ(P(Π > t)) dt + Σ_y q(y) ν(y),   ν(uy) = (1 − π(uy) + Σ_z q(z | uy) ν(uyz))₊:
+
+the integral is E[max_i Π(X_i)] over the K sequences, and the sets {Π > t} are finitely many nested antichains, the binding ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from otm.errors import SolverFailure, TooLarge
+from otm.sequence.models import Context, LanguageModel, next_distributions
+
+Vector = NDArray[np.float64]
+
+MAX_PATHS = 50_000
+"""Largest number of paths of the tree."""
+
+MAX_ENTRIES = 4_000_000
+"""Largest number of variables of one linear program."""
+
+_NEGLIGIBLE = 1e-200
+"""Paths less likely than this, under either model, are left out: together they are worth far less than a unit in the last place."""
+
+_SCALE = 2.0**10  # solver tolerances are absolute, masses of paths are small
+_ROUNDS = 16
+_FEW = (6, 8, 16, 40)
+"""How many new knots a round takes; later ones take all that bind."""
+_SHRUNK = 1e-8
+"""f ≤ K(1 − 1e-8)P: then antichains of mass below 2e-8/(K − 1) need no check, and no path loses more than 1e-15."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeCut:
+    """An antichain that binds: its acceptances add up to at most the probability that the drafts meet it.
+
+    Attributes:
+        paths: the antichain W; no path begins with another.
+        hit: Pr(a drafted path is in W), the bound on Σ_{w∈W} f(w).
+        weight: its multiplier, tokens per unit of that bound.
+    """
+
+    paths: tuple[Context, ...]
+    hit: float
+    weight: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PathTree:
+    """Every path of up to L tokens that both models can take, level by level, the children of one path next to each other.
+
+    Attributes:
+        paths: the paths, shorter ones first.
+        parents: `(n,)` each one's parent's number, −1 for the empty path.
+        levels: a slice for each length.
+        share: `(n,)` q(y | u); draft, target: `(n,)` P(u), Q(u).
+        sums: for each level but the first a matrix that adds up the values at the children of every path of the level before.
+    """
+
+    paths: list[Context]
+    parents: NDArray[np.int64]
+    levels: list[slice]
+    share: Vector
+    draft: Vector
+    target: Vector
+    sums: list[scipy.sparse.csr_array]
+
+    @classmethod
+    def of(cls, draft: LanguageModel, target: LanguageModel, start: Context, length: int) -> PathTree:
+        """List the paths; one call of each model per level.
+
+        Raises:
+            TooLarge: beyond `MAX_PATHS`.
+        """
+        paths: list[Context] = []
+        parents: list[NDArray[np.int64]] = []
+        columns: list[tuple[Vector, Vector, Vector]] = []
+        level: list[Context] = [()]
+        number, before_p, before_q = np.array([-1]), np.ones(1), np.ones(1)
+        levels: list[slice] = []
+        sums: list[scipy.sparse.csr_array] = []
+        for _ in range(length):
+            contexts = [(*start, *path) for path in level]
+            drafted, wanted = (next_distributions(m, contexts, name=n) for m, n in ((draft, "draft"), (target, "target")))
+            p, q = (np.stack([rows[context] for context in contexts]) for rows in (drafted, wanted))
+            joint_p, joint_q = before_p[:, None] * p, before_q[:, None] * q
+            above, token = np.nonzero((joint_p > _NEGLIGIBLE) & (joint_q > _NEGLIGIBLE))
+            if len(paths) + len(token) > MAX_PATHS:
+                raise TooLarge(
+                    f"The tree of paths is limited to {MAX_PATHS:,}; this one has more within {length} tokens. Take a smaller "
+                    "vocabulary or length, or bound the step from above with otm.sequence.level_cut_upper."
+                )
+            if not len(token):
+                break
+            if levels:
+                shape = (len(level), len(token))
+                sums.append(scipy.sparse.csr_array((np.ones(len(token)), (above, np.arange(len(token)))), shape=shape))
+            levels.append(slice(len(paths), len(paths) + len(token)))
+            parents.append(number[above])
+            columns.append((q[above, token], joint_p[above, token], joint_q[above, token]))
+            level = [(*level[i], int(y)) for i, y in zip(above.tolist(), token.tolist(), strict=True)]
+            number = np.arange(len(paths), len(paths) + len(token))
+            paths += level
+            before_p, before_q = columns[-1][1:]
+        share, mass, wanted_mass = (np.concatenate([c[i] for c in columns]) if columns else np.empty(0) for i in range(3))
+        joined = np.concatenate(parents) if parents else np.empty(0, dtype=np.int64)
+        return cls(paths, joined.astype(np.int64), levels, share, mass, wanted_mass, sums)
+
+    def down(self, values: Vector, combine: np.ufunc, top: float) -> Vector:
+        """Return values combined along each path: v(uy) = combine(result(u), values(uy)), `top` at the empty path."""
+        found = np.empty_like(values)
+        for i, level in enumerate(self.levels):
+            above = found[self.parents[level]] if i else top
+            found[level] = combine(above, values[level])
+        return found
+
+    def added(self, i: int, values: Vector) -> Vector:
+        """Return the sum over children for the paths of level i, given values of level i + 1; 0 at the last."""
+        if i + 1 == len(self.levels):
+            return np.zeros((self.levels[i].stop - self.levels[i].start, *values.shape[1:]))
+        return np.asarray(self.sums[i] @ values)
+
+    def chained(self, ceiling: Vector) -> Vector:
+        """Return the largest f below a ceiling with f(uy) ≤ q(y | u) f(u)."""
+        found = np.empty_like(ceiling)
+        for i, level in enumerate(self.levels):
+            above = found[self.parents[level]] if i else 1.0
+            found[level] = np.minimum(ceiling[level], self.share[level] * above)
+        return found
+
+    def heaviest(self, accepted: Vector, slopes: Vector) -> tuple[Vector, Vector]:
+        """Return Σ f and Σ P over the antichain heaviest for the weights f − λP, for each λ `(m,)`; none if none is > 0."""
+        sums = [np.zeros((self.levels[-1].stop - self.levels[-1].start, len(slopes)))] * 2
+        for i in reversed(range(len(self.levels))):
+            level = self.levels[i]
+            own_f, own_p = accepted[level, None], self.draft[level, None]
+            itself = own_f - own_p * slopes > sums[0] - sums[1] * slopes
+            chosen = [np.where(itself, own, below) for own, below in zip((own_f, own_p), sums, strict=True)]
+            sums = [self.sums[i - 1] @ part if i else part.sum(axis=0) for part in chosen]
+        return sums[0], sums[1]
+
+
+def met(mass: Vector, k: int) -> Vector:
+    """Return φ(x) = 1 − (1 − x)^K, the probability that one of K draws meets a set of mass x.
+
+    >>> met(np.array([0.0, 0.5, 1.0]), 2)
+    array([0.  , 0.75, 1.  ])
+    """
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.expm1(k * np.log1p(-np.minimum(mass, 1.0))))
+
+
+def best_of_paths(tree: PathTree, k: int, *, tolerance: float) -> tuple[Vector, float, float, list[TreeCut]]:
+    """Return acceptances `(n,)` that K sequences attain, their value and its upper bound less one, and the cuts that certify it.
+
+    Raises:
+        SolverFailure: if HiGHS stops early.
+        TooLarge: if certifying to the tolerance takes a program of more than `MAX_ENTRIES` variables.
+    """
+    knots = np.unique(
+        np.concatenate([[0.0, 1.0], *(size * np.array([0.25, 0.5, 1.0, 2.0, 4.0]) for size in _level_sizes(tree, k))])
+    )
+    knots = knots[knots <= 1.0]
+    lower, upper, accepted, prices = -1.0, math.inf, np.zeros(len(tree.paths)), np.zeros(len(tree.paths))
+    for turn in range(_ROUNDS):
+        proposed, priced = _solve(tree, k, knots)
+        attained = _repaired(tree, k, proposed)
+        if float(attained.sum()) > lower:
+            lower, accepted = math.fsum(attained), attained
+        if (bound := priced_bound(tree, k, priced)) < upper:
+            upper, prices = bound, priced
+        if upper - lower <= 0.25 * tolerance:
+            break
+        sizes, weights = _sizes(tree, priced)
+        few = _FEW[turn] if turn < len(_FEW) else len(sizes)
+        fresh = _spread(sizes, weights, few)
+        knots = np.unique(np.concatenate([knots, fresh]))
+        knots = knots[np.append(True, np.diff(knots) > 1e-12)]
+    return accepted, lower, upper, _nested_cuts(tree, k, prices)
+
+
+def priced_bound(tree: PathTree, k: int, prices: Vector) -> float:
+    """Return ∫ φ(P(Π > t)) dt + Σ_y q(y) ν(y): no verification of K sequences accepts more, whatever the prices `(n,)` ≥ 0."""
+    sizes, weights = _sizes(tree, prices, least=0.0)
+    beyond = np.empty(0)
+    for i in reversed(range(len(tree.levels))):
+        level = tree.levels[i]
+        beyond = np.maximum(0.0, 1.0 - prices[level] + tree.added(i, beyond))
+        beyond *= tree.share[level]
+    return float(weights @ met(sizes, k)) + math.fsum(beyond)
+
+
+def _level_sizes(tree: PathTree, k: int) -> list[float]:
+    """Return the mass of the binding antichain of each level by itself: the cut of the one-step optimum of path laws."""
+    sizes = []
+    for level in tree.levels:
+        order = np.argsort(-tree.target[level] / tree.draft[level])
+        mass = np.cumsum(tree.draft[level][order])
+        values = met(mass, k) - np.cumsum(tree.target[level][order])
+        best = int(np.argmin(values))
+        sizes.append(float(mass[best]) if values[best] < 0 else 1e-3)
+    return sizes
+
+
+def _solve(tree: PathTree, k: int, knots: Vector) -> tuple[Vector, Vector]:
+    """Return the acceptances and prices `(n,)` of the program whose antichains lie below the chords between the knots.
+
+    Variables R(u) = f(u)/Q(u), then A_λ(u)/Q(u) for each chord and each path that can weigh something.
+    """
+    size = len(tree.paths)
+    heights = met(knots, k)
+    slopes = np.diff(heights) / np.diff(knots)
+    offsets = heights[:-1] - slopes * knots[:-1]
+    most = np.minimum(1.0, heights_of(tree, k) / tree.target)
+    inner = np.flatnonzero(tree.parents >= 0)
+    rows = [np.arange(len(inner)), np.arange(len(inner))]
+    columns, values = [inner, tree.parents[inner]], [np.ones(len(inner)), -np.ones(len(inner))]
+    right: list[Vector] = [np.zeros(len(inner))]
+    num_rows, num_columns = len(inner), size
+    own_rows: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    for slope, offset in zip(slopes.tolist(), offsets.tolist(), strict=True):
+        own = most * tree.target > slope * tree.draft * (1 + 1e-12)
+        live = own.copy()
+        for level in reversed(tree.levels[1:]):
+            live[tree.parents[level][live[level]]] = True
+        used, mine = np.flatnonzero(live), np.flatnonzero(own)
+        variable = np.full(size, -1)
+        variable[used] = num_columns + np.arange(len(used))
+        num_columns += len(used)
+        if num_columns > MAX_ENTRIES:
+            raise TooLarge(
+                f"The program is limited to {MAX_ENTRIES:,} variables; {len(knots)} knots on {size:,} paths take more. Take a "
+                "smaller vocabulary or length."
+            )
+        place = num_rows + np.arange(len(mine))  # R(u) − A(u)/Q(u) ≤ λ P(u)/Q(u)
+        rows += [place, place]
+        columns += [mine, variable[mine]]
+        values += [np.ones(len(mine)), -np.ones(len(mine))]
+        right.append(slope * tree.draft[mine] / tree.target[mine])
+        own_rows.append((mine, place))
+        num_rows += len(mine)
+        below = used[tree.parents[used] >= 0]
+        above = np.unique(tree.parents[below])
+        row_of = np.full(size, -1)
+        row_of[above] = num_rows + np.arange(len(above))  # Σ_y q(y | u) A(uy)/Q(uy) ≤ A(u)/Q(u)
+        rows += [row_of[tree.parents[below]], row_of[above]]
+        columns += [variable[below], variable[above]]
+        values += [tree.share[below], -np.ones(len(above))]
+        right.append(np.zeros(len(above)))
+        num_rows += len(above)
+        top = used[tree.parents[used] < 0]
+        rows.append(np.full(len(top), num_rows))
+        columns.append(variable[top])
+        values.append(tree.share[top])
+        right.append(np.array([max(offset, 0.0)]))
+        num_rows += 1
+    matrix = scipy.sparse.csr_array(
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(num_rows, num_columns)
+    )
+    cost, high = np.zeros(num_columns), np.full(num_columns, np.inf)
+    cost[:size], high[:size] = -tree.target * _SCALE, most
+    solution = scipy.optimize.linprog(
+        cost,
+        A_ub=matrix,
+        b_ub=np.concatenate(right),
+        bounds=np.stack([np.zeros(num_columns), high], axis=1),
+        method="highs-ds",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    if solution.status != 0:
+        raise SolverFailure(
+            f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on {num_columns} variables. "
+            "Take a smaller tree."
+        )
+    prices = np.zeros(size)
+    for mine, place in own_rows:
+        prices[mine] += np.maximum(-solution.ineqlin.marginals[place], 0.0) / (_SCALE * tree.target[mine])
+    capped = (most < 1.0) & (solution.upper.marginals[:size] < 0.0)  # f(u) ≤ φ(P(u)): the antichain {u}
+    prices[capped] -= solution.upper.marginals[:size][capped] / (_SCALE * tree.target[capped])
+    return np.clip(solution.x[:size], 0.0, 1.0) * tree.target, prices
+
+
+def heights_of(tree: PathTree, k: int) -> Vector:
+    """Return φ(P(u)), the probability that u is drafted at all, `(n,)`."""
+    return met(tree.draft, k)
+
+
+def _repaired(tree: PathTree, k: int, proposed: Vector) -> Vector:
+    """Return f `(n,)` that respects the target and every antichain, close to what a solver proposed."""
+    cap = tree.draft * (k * (1.0 - _SHRUNK) if k > 1 else 1.0)
+    found = tree.chained(np.minimum(proposed, cap))
+    return np.asarray(found / largest_excess(tree, k, found))
+
+
+def largest_excess(tree: PathTree, k: int, accepted: Vector) -> float:
+    """Return a number that Σ_W f / φ(P(W)) exceeds for no antichain W, at least 1, for f ≤ K(1 − 1e-8) P.
+
+    Heaviest antichains W for growing slopes have falling P(W). Between two neighbours, of slopes λ < λ', every antichain lies below
+    both lines f(W) ≤ h(λ) + λ P(W), so below their crossing, and as φ is concave the largest excess of a corner is at an end or at
+    the crossing. Where the crossing exceeds φ the slope of the chord between the neighbours tells whether a corner is there.
+    """
+    if k == 1:
+        return 1.0  # f ≤ P, path by path
+    slopes = np.unique(np.concatenate([[0.0, float(k)], k * np.linspace(0.0, 1.0, 18)[1:-1] ** 2]))
+    sums = tree.heaviest(accepted, slopes)
+    points = list(zip(slopes.tolist(), sums[0].tolist(), sums[1].tolist(), strict=True))
+    worst, open_pairs = 1.0, list(itertools.pairwise(points))
+    worst = max([worst, *(f / float(met(np.array(p), k)) for _, f, p in points if p > 0)])
+    for turn in range(64):
+        unsettled = []
+        for left, right in open_pairs:
+            at = left[1] - left[0] * left[2], right[1] - right[0] * right[2]
+            crossing = min(max((at[1] - at[0]) / (left[0] - right[0]), right[2]), left[2])
+            height, allowed = at[0] + left[0] * crossing, float(met(np.array(crossing), k))
+            if crossing <= 0.0 or left[2] <= right[2] or height <= allowed * (1 + 1e-14):
+                continue
+            chord = (left[1] - right[1]) / (left[2] - right[2])
+            if turn == 63 or not left[0] < chord < right[0]:
+                worst = max(worst, height / allowed)
+            else:
+                unsettled.append((left, right, chord))
+        if not unsettled:
+            break
+        sums = tree.heaviest(accepted, np.array([chord for _, _, chord in unsettled]))
+        open_pairs = []
+        for (left, right, chord), f, p in zip(unsettled, sums[0].tolist(), sums[1].tolist(), strict=True):
+            line = left[1] - chord * left[2]
+            if p > 0:
+                worst = max(worst, f / float(met(np.array(p), k)))
+            if f - chord * p > line + 1e-16 * abs(line) and p < left[2] and p > right[2]:
+                open_pairs += [(left, (chord, f, p)), ((chord, f, p), right)]
+    return float(worst)
+
+
+def _sizes(tree: PathTree, prices: Vector, *, least: float = 1e-9) -> tuple[Vector, Vector]:
+    """Return P(Π > t) and the length of the t with it, for the values Π of whole paths, largest first; short ones left out."""
+    along = tree.down(prices, np.add, 0.0)
+    ending = np.concatenate(
+        [
+            tree.draft[level] - tree.added(i, tree.draft[tree.levels[i + 1]] if i + 1 < len(tree.levels) else np.empty(0))
+            for i, level in enumerate(tree.levels)
+        ]
+    )
+    order = np.argsort(-along, kind="stable")
+    above = np.minimum(np.cumsum(np.maximum(ending[order], 0.0)), 1.0)
+    lengths = along[order] - np.append(along[order][1:], 0.0)
+    kept = lengths > least
+    return above[kept], lengths[kept]
+
+
+def _spread(sizes: Vector, weights: Vector, most: int) -> Vector:
+    """Return at most that many sizes, heavy ones first, far apart before close together."""
+    kept: list[float] = []
+    for apart in (1.6, 1.3, 1.1, 1.03, 1.003, 1.0 + 1e-11):
+        for i in np.argsort(-weights, kind="stable").tolist():
+            size = float(sizes[i])
+            if len(kept) < most and size > 0 and all(max(size, other) > apart * min(size, other) for other in kept):
+                kept.append(size)
+    return np.asarray(kept)
+
+
+def _nested_cuts(tree: PathTree, k: int, prices: Vector) -> list[TreeCut]:
+    """Return the antichains {Π > t}, each with its weight, heaviest first."""
+    along = tree.down(prices, np.add, 0.0)
+    before = np.where(tree.parents >= 0, along[tree.parents], 0.0)
+    steps = np.unique(np.append(along[prices > 1e-9], 0.0))
+    found = []
+    for low, high in zip(steps[:-1].tolist(), steps[1:].tolist(), strict=True):
+        if high - low > 1e-9:
+            chosen = np.flatnonzero((along >= high) & (before < high))
+            hit = float(met(np.array(tree.draft[chosen].sum()), k))
+            found.append(TreeCut(tuple(tree.paths[i] for i in chosen.tolist()), hit, high - low))
+    return sorted(found, key=lambda cut: -cut.weight)
+
+
+def cuts_bound(cuts: Sequence[TreeCut], tree: PathTree) -> float:
+    """Return the upper bound on the accepted tokens that cuts certify by themselves: Σ weight·hit + Σ_y q(y) ν(y)."""
+    number = {path: i for i, path in enumerate(tree.paths)}
+    prices = np.zeros(len(tree.paths))
+    for cut in cuts:
+        prices[[number[path] for path in cut.paths]] += cut.weight
+    beyond = np.empty(0)
+    for i in reversed(range(len(tree.levels))):
+        level = tree.levels[i]
+        beyond = np.maximum(0.0, 1.0 - prices[level] + tree.added(i, beyond)) * tree.share[level]
+    return math.fsum(cut.weight * cut.hit for cut in cuts) + math.fsum(beyond)

@@ -1,0 +1,174 @@
+"""Tree cuts: against the program over enumerated trees, the size asked for, and that each side certifies alone."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import otm
+from otm.sequence import (
+    DraftSelection,
+    PrefixTree,
+    SpeculativeSampling,
+    TableModel,
+    TreeVerification,
+    best_step,
+    sequence_law,
+)
+from otm.sequence.best import _by_enumeration
+from otm.sequence.decoder import independent_sequences, num_sequences
+from otm.sequence.models import Context
+from otm.sequence.tree_cuts import PathTree, best_of_paths, cuts_bound, largest_excess, met, priced_bound
+from otm.trees import TreeShape
+from tests.sequence.toys import IID, random_models, smooth_models
+
+
+def module() -> Any:
+    return sys.modules["otm.sequence.tree_cuts"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_it_is_the_program_over_drafted_trees(seed: int) -> None:
+    rng = np.random.default_rng([1, seed])
+    size, length, k = [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 3), (3, 1, 4), (3, 2, 1)][seed % 6]
+    draft, target = random_models(size, length, rng) if seed % 2 else smooth_models(size, length, seed)
+    decoder = DraftSelection(k, length)
+    cut, enumerated = best_step(decoder, draft=draft, target=target, context=[]), _by_enumeration(decoder, draft, target, ())
+    assert max(cut.lower, enumerated.lower) <= min(cut.upper, enumerated.upper)
+    assert cut.value == pytest.approx(enumerated.value, abs=1e-9)
+
+
+def antichains(paths: list[Context]) -> list[tuple[int, ...]]:
+    """Every set of paths none of which begins with another."""
+    found: list[tuple[int, ...]] = [()]
+    for i, path in enumerate(paths):
+        found += [
+            (*chosen, i)
+            for chosen in found
+            if all(path[: len(paths[j])] != paths[j] and paths[j][: len(path)] != path for j in chosen)
+        ]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_antichain_is_respected_and_the_cuts_bind(seed: int) -> None:
+    draft, target = smooth_models(2 + seed % 2, 2, seed)
+    found = best_step(DraftSelection(3, 2), draft=draft, target=target, context=[])
+    laws = [sequence_law(draft, [], n) for n in (1, 2)]
+    mass = {path: float(laws[len(path) - 1][path]) for path in found.accepted}
+    paths = list(found.accepted)
+    everyone = antichains(paths)
+    assert len(everyone) > 20
+    for chosen in everyone:
+        hit = 1 - (1 - sum(mass[paths[i]] for i in chosen)) ** 3
+        assert sum(found.accepted[paths[i]] for i in chosen) <= hit + 1e-15
+    for cut in found.cuts:
+        assert sum(found.accepted[path] for path in cut.paths) == pytest.approx(cut.hit, abs=1e-8 / cut.weight)
+        assert cut.hit == pytest.approx(1 - (1 - sum(mass[path] for path in cut.paths)) ** 3, abs=1e-15)
+
+
+@pytest.mark.parametrize("size, length, k", [(8, 3, 8), (20, 2, 4)])
+def test_far_beyond_enumeration(size: int, length: int, k: int) -> None:
+    draft, target = smooth_models(size, length, 0)
+    found = best_step(DraftSelection(k, length), draft=draft, target=target, context=[])
+    assert 0 <= found.gap <= 1e-9
+    assert cuts_bound(found.cuts, PathTree.of(draft, target, (), length)) + 1 == pytest.approx(found.upper, abs=1e-7)
+    one = otm.optimal_acceptance(otm.Problem(draft=draft.next([]), target=target.next([]), law=otm.IID(k)))
+    assert 1 + one < found.upper
+    assert sum(f for path, f in found.accepted.items() if len(path) == 1) <= one + 1e-12
+
+
+def test_cuts_of_enumerated_trees_certify_as_well() -> None:
+    draft, target = smooth_models(2, 2, 1)
+    found = best_step(PrefixTree((2, 2)), draft=draft, target=target, context=[])
+    assert found.cuts
+    assert cuts_bound(found.cuts, PathTree.of(draft, target, (), 2)) + 1 == pytest.approx(found.upper, abs=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
+    """Any acceptances are repaired to feasible ones, any prices bound from above."""
+    rng = np.random.default_rng(seed)
+    draft, target = random_models(3, 2, rng)
+    k = 1 + seed % 4
+    tree = PathTree.of(draft, target, (), 2)
+    if not tree.paths:
+        return
+    best = best_step(DraftSelection(k, 2), draft=draft, target=target, context=[])
+    proposed = rng.exponential(size=len(tree.paths)) * rng.choice([0.1, 1.0])
+    repaired = module()._repaired(tree, k, proposed)
+    assert 1 + repaired.sum() <= best.upper
+    before = np.where(tree.parents >= 0, repaired[tree.parents], 1.0)
+    assert np.all(repaired <= tree.share * before * (1 + 1e-15))
+    for chosen in antichains(tree.paths):
+        assert repaired[list(chosen)].sum() <= met(tree.draft[list(chosen)].sum(), k) * (1 + 1e-14)
+    for scale in (0.0, 0.5, 2.0):
+        assert 1 + priced_bound(tree, k, scale * rng.exponential(size=len(tree.paths))) >= best.lower
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_largest_excess_is_that_of_all_antichains(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    draft, target = smooth_models(3, 2, seed)
+    tree, k = PathTree.of(draft, target, (), 2), 2 + seed % 3
+    accepted = tree.chained(np.minimum(rng.exponential(size=len(tree.paths)), k * (1 - 1e-8) * tree.draft))
+    worst = max(
+        (float(accepted[list(chosen)].sum() / met(tree.draft[list(chosen)].sum(), k)) for chosen in antichains(tree.paths)[1:]),
+        default=1.0,
+    )
+    assert largest_excess(tree, k, accepted) == pytest.approx(max(1.0, worst), rel=1e-13)
+
+
+def test_a_solver_that_is_wrong_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = module()._solve
+    monkeypatch.setattr(module(), "_solve", lambda *args: tuple(0.9 * part for part in honest(*args)))
+    draft, target = smooth_models(2, 2, 3)
+    with pytest.raises(otm.errors.SolverFailure, match="must agree within 1e-09"):
+        best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
+
+
+def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    draft, target = smooth_models(3, 2, 3)
+    monkeypatch.setattr(module(), "MAX_PATHS", 10)
+    with pytest.raises(otm.errors.TooLarge, match=r"limited to 10;.*Take a smaller vocabulary or length"):
+        best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
+    monkeypatch.setattr(module(), "MAX_PATHS", 100)
+    monkeypatch.setattr(module(), "MAX_ENTRIES", 20)
+    with pytest.raises(otm.errors.TooLarge, match="limited to 20 variables"):
+        best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
+
+
+def test_which_drafts_are_independent_sequences() -> None:
+    chains, tree = TreeShape.sequences(3, 2), TreeShape([0, 1, 1])
+    assert num_sequences(chains) == 3 and num_sequences(tree) is None and num_sequences(TreeShape([0, 0, 1])) is None
+    assert independent_sequences(SpeculativeSampling(2)) == 1 and independent_sequences(DraftSelection(3, 2)) == 3
+    assert independent_sequences(TreeVerification(chains, IID, otm.Naive())) == 3
+    assert independent_sequences(TreeVerification(chains, otm.WithoutReplacement(1), otm.Naive())) is None
+    assert independent_sequences(PrefixTree((3, 1))) == 3 and independent_sequences(PrefixTree((1, 2))) is None
+
+
+def test_one_sequence_needs_no_program_to_be_known() -> None:
+    """K = 1: f(uy) = min(q f(u), P(uy)), path by path."""
+    draft, target = smooth_models(3, 3, 1)
+    tree = PathTree.of(draft, target, (), 3)
+    accepted, lower, upper, _ = best_of_paths(tree, 1, tolerance=1e-9)
+    np.testing.assert_allclose(accepted, tree.chained(tree.draft), atol=1e-12)
+    assert upper - lower <= 1e-9
+    assert [len(path) for path in tree.paths] == sorted(len(path) for path in tree.paths)
+    assert len(tree.paths) == 3 + 9 + 27 == len(set(itertools.chain(tree.paths)))
+
+
+def test_level_by_level_is_not_optimal() -> None:
+    """The counterexample of docs/theory.md: the first level could accept for sure, the best step lets 1/16 of that go."""
+    half = [0.5, 0.5]
+    draft = TableModel({(): half, (0,): [1, 0], (1,): half, (0, 0): half, (0, 1): half, (1, 0): [0.75, 0.25], (1, 1): half})
+    target = TableModel({(): [0.75, 0.25], (0,): [0, 1], (1,): [1, 0], (0, 0): half, (0, 1): half, (1, 0): half, (1, 1): half})
+    found = best_step(DraftSelection(2, 3), draft=draft, target=target, context=[])
+    assert found.value == pytest.approx(1 + 367 / 256, abs=1e-9)
+    assert found.accepted[0,] + found.accepted[1,] == pytest.approx(15 / 16, abs=1e-9)
+    one = best_step(DraftSelection(2, 1), draft=draft, target=target, context=[])
+    assert one.value == pytest.approx(2, abs=1e-9)
