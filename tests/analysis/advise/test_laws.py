@@ -28,7 +28,7 @@ def pairs() -> list[tuple[np.ndarray, np.ndarray]]:
     return [*found, (same, same), (one, one), (missing, found[0][1]), (found[0][0], missing), (one, missing)]
 
 
-@pytest.mark.parametrize("law, verifier", LAWS, ids=str)
+@pytest.mark.parametrize("law, verifier", LAWS, ids=lambda value: getattr(value, "__name__", str(value)))
 @pytest.mark.parametrize("number", range(len(pairs())))
 def test_survivors_have_the_law_of_the_enumerated_kernel(law: object, verifier: otm.Verifier, number: int) -> None:
     p, q = pairs()[number]
@@ -73,7 +73,7 @@ def walked(draft: MarkovModel, target: MarkovModel, law: object, walk: object, l
     return whole
 
 
-@pytest.mark.parametrize("law, verifier", LAWS, ids=str)
+@pytest.mark.parametrize("law, verifier", LAWS, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_a_step_yields_what_the_exact_step_does(law: object, verifier: otm.Verifier) -> None:
     draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
     exact = expected_step(DraftSelection(3, 3, verifier), draft=draft, target=target, context=[0]).block_efficiency

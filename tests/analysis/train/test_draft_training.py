@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from analysis.__main__ import app  # noqa: E402
+from analysis.commands.app import app  # noqa: E402
 from analysis.errors import AnalysisError  # noqa: E402
 from analysis.layout import SHIPPED_PAIR  # noqa: E402
 from analysis.models.causal import pair_models  # noqa: E402
