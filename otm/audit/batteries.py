@@ -73,7 +73,7 @@ class BatteryAudit(Audit):
     """
 
     audits: dict[str, Audit]
-    counterexample: IntegratedAudit | None = None
+    counterexample: IntegratedAudit | JointAudit | None = None
     left_out: tuple[str, ...] = ()
     uncovered: tuple[str, ...] = ()
 
@@ -248,7 +248,8 @@ def battery(
                 **errors,
             )
             jobs = [_Job(job.label, job.group, job.run) for job in plan]
-            return _carry_out(fit, jobs, until=until, default=True)
+            found = _carry_out(fit, jobs, until=until, default=True)
+        return with_counterexample(fit, found, seconds=shrink_for, tolerance=tolerance)
     with preserved(seed=seed % 2**32):  # what the callable draws by itself follows the seed as well
         try:
             slow = _is_slow(fit.candidate, seconds)
@@ -413,7 +414,12 @@ def with_counterexample(fit: Fitting, found: BatteryAudit, *, seconds: float, to
         seconds: time to look for it; where it is up, the smallest standard instance that fails is taken. 0 looks for none.
         tolerance: as for `exact`.
     """
+    wholes = [audit for audit in found.failed.values() if isinstance(audit, JointAudit)]
     failed = [audit for audit in found.failed.values() if isinstance(audit, ExactAudit | SequenceAudit)]
+    if wholes and seconds > 0.0:  # the standard instances of wholes are small, and are not shrunk further
+        return dataclasses.replace(
+            found, counterexample=min(wholes, key=lambda audit: (audit.target_law.size, -audit.severity))
+        )
     if not failed or seconds == 0.0:
         return found
     smallest = min(failed, key=_size)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from otm.audit.batteries import BatteryAudit
 from otm.audit.exact_audit import ExactAudit
+from otm.audit.joint_audit import JointAudit
 from otm.audit.sequence_audit import SequenceAudit
 from otm.audit.verdicts import PASSED, Audit
 
@@ -110,7 +111,7 @@ def as_test(audit: Audit, name: str) -> str:
     """Return a counterexample as a test of pytest to keep, which fails until the callable is mended.
 
     Args:
-        audit: of one problem or one pair of models, integrated.
+        audit: of one problem or one pair of models, integrated, or of a whole on an instance of `battery`.
         name: of the callable, "module:function" if it is known.
 
     Returns:
@@ -131,6 +132,7 @@ def as_test(audit: Audit, name: str) -> str:
     short = function.rpartition(".")[2]
     called = function if short.isidentifier() else "verify"
     imported = f"from {module} import {called.partition('.')[0]}" if module else f"# import {called} here"
+    head = "import otm"
     if isinstance(audit, ExactAudit):
         problem = audit.problem
         laws = f"draft={problem.draft.tolist()}, target={problem.target.tolist()}, law=otm.{problem.law!r}"
@@ -141,10 +143,13 @@ def as_test(audit: Audit, name: str) -> str:
             f"target = otm.sequence.TableModel({_table(audit.target_tables)})",
             f"result = otm.audit.sequence({called}, draft=draft, target=target, num_drafts={audit.num_drafts})",
         ]
+    elif isinstance(audit, JointAudit) and audit.again:
+        head, imported = "import numpy as np\n\nimport otm", f"from otm.audit import instances\n{imported}"
+        body = audit.again.format(called).splitlines()
     else:
         return ""
     body.append('assert result.verdict == "lossless", str(result)')
-    head = f"import otm\n{imported}\n\n\ndef test_{called.rpartition('.')[2]}_on_the_smallest_problem_found() -> None:\n"
+    head += f"\n{imported}\n\n\ndef test_{called.rpartition('.')[2]}_on_the_smallest_problem_found() -> None:\n"
     return head + textwrap.indent("\n".join(body), "    ")
 
 

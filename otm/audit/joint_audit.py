@@ -58,6 +58,7 @@ class JointAudit(Audit):
         error: bound on the error of the total variation beyond rounding.
         runs: how many executions were told apart.
         samples: the sampled audit, numbered in base V; None where the law is exact.
+        again: Python that repeats it, with {} for the code's name; "" unless a battery made it.
     """
 
     instance: str
@@ -70,6 +71,7 @@ class JointAudit(Audit):
     error: float
     runs: int
     samples: SampledAudit | None
+    again: str = ""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.verdict}, {'exact' if self.samples is None else 'sampled'})"

@@ -64,20 +64,28 @@ def whole_jobs(
     options: dict[str, Any] = {"rng": rng, "tolerance": tolerance, "detect": detect, "missed": missed}
     options |= {"false_alarm": false_alarm / len(found), "seconds": _SHARE * seconds}
 
-    def job(label: str, group: str, audit: Callable[..., JointAudit], given: dict[str, Any]) -> WholeJob:
-        return WholeJob(label, group, lambda limited: audit(limited, **given, **options))
+    def job(label: str, group: str, audit: Callable[..., JointAudit], given: dict[str, Any], again: str) -> WholeJob:
+        return WholeJob(label, group, lambda limited: dataclasses.replace(audit(limited, **given, **options), again=again))
 
     return [job(*entry) for entry in found]
 
 
-_Plan = list[tuple[str, str, Callable[..., JointAudit], dict[str, Any]]]
+_Plan = list[tuple[str, str, Callable[..., JointAudit], dict[str, Any], str]]
+"""Label, group, audit, its arguments, and Python that repeats it with {} for the code's name."""
+
+_DRAWS = "rng=np.random.default_rng(0)"
+_MODELS = "draft, target = instances.chained_models()[{!r}]\n"
 
 
 def _steps(candidate: WholeCandidate) -> _Plan:
     """Return audits of a step on every pair of models, of as many tokens as it writes."""
     models = instances.chained_models()
     length = max(instances.STEP_LENGTH, _longest(candidate, *models["after the token before"]))
-    return [(name, "steps", step, {"draft": p, "target": q, "length": length}) for name, (p, q) in models.items()]
+    again = f"result = otm.audit.step({{}}, draft=draft, target=target, length={length}, {_DRAWS})"
+    return [
+        (name, "steps", step, {"draft": p, "target": q, "length": length}, _MODELS.format(name) + again)
+        for name, (p, q) in models.items()
+    ]
 
 
 def _longest(candidate: WholeCandidate, draft: Any, target: Any) -> int:
@@ -100,11 +108,13 @@ def _trees(siblings: str) -> _Plan:
             if p.num_tokens ** (len(parents) - 1) > instances.MOST_TREES:
                 continue
             if siblings == "with" or int((p.table > 0.0).sum(axis=-1).min()) >= most:
-                given = {"draft": p, "target": q, "parents": parents}
-                given |= {"replacement": siblings == "with", "sampled": siblings != "likeliest"}
-                found.append((f"{shape}, {name}", shape, tree, given))
+                given = {"parents": parents, "replacement": siblings == "with", "sampled": siblings != "likeliest"}
+                told = "".join(f", {key}={value!r}" for key, value in given.items())
+                again = f"{_MODELS.format(name)}result = otm.audit.tree({{}}, draft=draft, target=target{told}, {_DRAWS})"
+                found.append((f"{shape}, {name}", shape, tree, {"draft": p, "target": q, **given}, again))
     return found
 
 
 def _generations() -> _Plan:
-    return [(name, name, generate, dict(request)) for name, request in instances.GENERATIONS.items()]
+    again = f"result = otm.audit.generate({{{{}}}}, **instances.GENERATIONS[{{!r}}], {_DRAWS})"
+    return [(name, name, generate, dict(request), again.format(name)) for name, request in instances.GENERATIONS.items()]

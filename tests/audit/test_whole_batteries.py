@@ -10,6 +10,7 @@ import pytest
 
 import otm
 from otm import audit
+from otm.audit import exports
 from otm.audit.broken import steps, trees
 from otm.audit.candidate import CandidateFailure
 from otm.audit.templates import generate as generation_template
@@ -65,6 +66,11 @@ def test_what_is_wrong_is_found(candidate: Any) -> None:
     assert found.verdict == "not lossless"
     assert found.severity > 0.02
     assert "not lossless" in str(found)
+    kept: dict[str, Any] = {"candidate": candidate}
+    source = exports.as_test(found.counterexample, "candidate").replace("# import candidate here", "")
+    exec(source, kept)
+    with pytest.raises(AssertionError, match="not lossless"):
+        kept["test_candidate_on_the_smallest_problem_found"]()
 
 
 def test_what_a_loop_does_not_take_is_left_out_and_named() -> None:
