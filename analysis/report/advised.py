@@ -19,6 +19,7 @@ FORMAT, VERSION = "otm.advice", 1
 _KINDS = {"chain": "chain", "levels": "K sequences, optimal", "ranks": "static tree"}
 """Whose steps in `advise` a kind of plan resembles."""
 
+_LONGEST_DECODER = 48
 _VERDICTS = {"speculate": SPECULATE, "do not speculate": STOP}
 
 
@@ -121,13 +122,17 @@ def _card(record: dict[str, Any]) -> Card:
     )
     return Card(
         title,
-        *named(name, f"of the family {shown(str(best['family']))}", stop=title.startswith(STOP)),
+        *named(name, f"decoder {_brief(shown(str(best['decoder'])))}", stop=title.startswith(STOP)),
         boxes,
         shown(basis),
         "",
         HEAD,
         rows,
     )
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= _LONGEST_DECODER else text[: _LONGEST_DECODER - 1] + "…"
 
 
 def _speed(limits: dict[str, Any]) -> Speed:

@@ -10,7 +10,7 @@ import scipy
 from ..statistics import CONFIDENCE
 from .advised import Advised
 from .aggregate import Aggregates
-from .card import ASK, CHEAP, DEAR, HEAD, ITSELF, MOST_ROWS, PREDICTED, RANGE, RANGE_HEAD, Card, card
+from .card import ASK, CHEAP, DEAR, HEAD, ITSELF, MOST_ROWS, PASSES, PREDICTED, RANGE, RANGE_HEAD, Card, card
 from .cost import Costs
 from .plans import CHAIN_VERIFIER, KINDS, MOST_NODES, Plan, Plans, plans_of
 from .reading import Run
@@ -99,6 +99,7 @@ def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
             "rows": MOST_ROWS,
             "predicted": PREDICTED,
             "itself": ITSELF,
+            "passes": PASSES,
         },
         "plans": [
             {
@@ -123,6 +124,6 @@ def _cost_data(costs: Costs) -> dict[str, Any]:
     return {
         "draft": costs.draft,
         "target": costs.target,
-        "rest": [costs.rest.get(kind, (0.0, 0.0, 0.0)) for kind in KINDS],
+        "rest": [costs.rest.get(kind, (0.0, 0.0, 0.0)) for kind in KINDS] if costs.rest else None,
         "source": costs.source,
     }

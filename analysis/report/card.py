@@ -28,6 +28,7 @@ RANGE = (
 )
 PREDICTED = "Predicted from the run’s acceptance, levels taken as independent; intervals are over prompts."
 ITSELF = "the speed of today’s best chain, which this is"
+PASSES = " Passes alone: drawing and verifying come on top; otm advise times whole steps."
 MOST_ROWS = 8
 
 
@@ -192,6 +193,7 @@ def _at(plans: Plans, costs: Costs, budget: int) -> Card:
     basis = (
         f"{costs.source or 'Costs as set'}. In steps of plain decoding, a draft pass takes {costs.drafting(1):.2f} and a "
         f"target pass that checks {best.nodes} drafted {costs.checking(best.nodes):.2f}. {PREDICTED}"
+        f"{'' if costs.rest else PASSES}"
     )
     return Card(title, *named(best.name, who, stop=stop), tuple(boxes), basis, "", HEAD, _rows(plans, costs, budget))
 
@@ -203,12 +205,12 @@ RANGE_HEAD = ("verifier", "× plain if cheap", "× plain if dear", "drafted if c
 def _rows(plans: Plans, costs: Costs, budget: int) -> tuple[tuple[str, ...], ...]:
     """Return the best plan of each verifier, the fastest first."""
     chain, rows = best_chain(plans, costs, budget), []
-    for plan in _best_of_each(plans, costs, budget):
+    for plan in _listed(_best_of_each(plans, costs, budget)):
         speed = over_plain(plan, plans, costs)
         beside = over_chain(plan, chain, plans, costs).text if chain is not None and plan is not chain else ""
         tokens = ends(plan.tokens, plan.tokens_upper, 2)
         rows.append((plan.verifier, with_interval(speed), beside, plan.name, tokens))
-    return tuple(rows[:MOST_ROWS])
+    return tuple(rows)
 
 
 def _over_range(plans: Plans, budget: int) -> Card:
@@ -231,10 +233,16 @@ def _over_range(plans: Plans, budget: int) -> Card:
     title = cheap if cheap == dear or cheap.startswith(STOP) else dear if dear.startswith(SPECULATE) else DEPENDS
     what = f"{numbers[1].value:.2f} to {numbers[0].upper:.2f}× plain decoding, by what drafting costs"
     rows = []
-    for scheme, (plan, speed) in plans_at[0].items():
-        other, there = plans_at[1][scheme]
+    for plan in _listed([plan for plan, _ in plans_at[0].values()]):
+        (_, speed), (other, there) = (side[plan.scheme] for side in plans_at)
         rows.append((plan.verifier, with_interval(speed), with_interval(there), plan.name, other.name))
-    return Card(title, what, "", tuple(boxes), RANGE, ASK, RANGE_HEAD, tuple(rows[:MOST_ROWS]))
+    return Card(title, what, "", tuple(boxes), RANGE, ASK, RANGE_HEAD, tuple(rows))
+
+
+def _listed(plans: list[Plan]) -> list[Plan]:
+    """Return the first few, the chain always among them: it is what the others are compared with."""
+    chains = [plan for plan in plans[MOST_ROWS:] if plan.kind == "chain"]
+    return plans[: MOST_ROWS - len(chains)] + chains
 
 
 def _best_of_each(plans: Plans, costs: Costs, budget: int) -> list[Plan]:

@@ -77,6 +77,11 @@
   const bestOfEach = (plans, costs, budget) =>
     byScheme(plans.all).map((mine) => fastest(mine, costs, budget)).filter(Boolean).sort(faster(costs));
 
+  const listed = (plans) => {
+    const chains = plans.slice(answer.words.rows).filter((plan) => plan.scheme === CHAIN);
+    return plans.slice(0, answer.words.rows - chains.length).concat(chains);
+  };
+
   function verdict(plans, costs, budget) {
     const within = plans.all.filter((plan) => plan.nodes <= budget).map((plan) => overPlain(plan, plans, costs));
     const best = within.reduce((a, b) => (b.value > a.value ? b : a));
@@ -107,7 +112,7 @@
       boxes.push({ value: ratio.text, label: "the speed of today’s best chain, " + drafts(chain.depth), note: sure(ratio) });
     }
     boxes.push({ value: ends(best.tokens, best.upper, 2), label: "tokens per target call", note: best.nodes + " drafted" });
-    const rows = bestOfEach(plans, costs, budget).map((plan) => [
+    const rows = listed(bestOfEach(plans, costs, budget)).map((plan) => [
       answer.verifiers[plan.scheme], withInterval(overPlain(plan, plans, costs)),
       chain && plan !== chain ? overChain(plan, chain, plans, costs).text : "", plan.name, ends(plan.tokens, plan.upper, 2),
     ]);
@@ -120,10 +125,11 @@
       who: stop ? "the fastest alternative: " + best.name + ", " + who : who,
       boxes,
       basis: (costs.source || "Costs as set") + ". In steps of plain decoding, a draft pass takes " + fixed(at(costs.draft, 1), 2) +
-        " and a target pass that checks " + best.nodes + " drafted " + fixed(at(costs.target, best.nodes), 2) + ". " + answer.words.predicted,
+        " and a target pass that checks " + best.nodes + " drafted " + fixed(at(costs.target, best.nodes), 2) + ". " + answer.words.predicted +
+        (costs.rest ? "" : answer.words.passes),
       ask: "",
       head: answer.words.head,
-      rows: rows.slice(0, answer.words.rows),
+      rows,
     };
   }
   function cardOverRange(plans, budget) {
@@ -145,7 +151,8 @@
     const [cheap, dear] = sides;
     const settled = cheap.title === dear.title || cheap.title.startsWith("Do not speculate");
     const title = settled ? cheap.title : dear.title.startsWith("Speculate") ? dear.title : "It depends on your costs";
-    const rows = cheap.each.map(([plan, found]) => {
+    const rows = listed(cheap.each.map(([plan]) => plan)).map((plan) => {
+      const [, found] = cheap.each.find(([one]) => one === plan);
       const [other, there] = dear.each.find(([one]) => one.scheme === plan.scheme);
       return [answer.verifiers[plan.scheme], withInterval(found), withInterval(there), plan.name, other.name];
     });
@@ -158,7 +165,7 @@
       basis: answer.words.range,
       ask: answer.words.ask,
       head: answer.words.rangeHead,
-      rows: rows.slice(0, answer.words.rows),
+      rows,
     };
   }
 
