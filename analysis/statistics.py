@@ -103,6 +103,23 @@ def clustered_means(sums: Floats, counts: Floats, *, confidence: float = CONFIDE
     return Means(mean=mean, low=mean - half, high=mean + half)
 
 
+def clustered_covariance(sums: Floats, counts: Floats) -> Floats:
+    """Return the covariance of the means of `clustered_means`, `(columns, columns)`; NaN with fewer than two clusters.
+
+    C/(C − 1) Σ_c r_c r_cᵀ, r_c = (S_c − m n_c)/Σ n_c: its diagonal holds the squared standard errors of the intervals.
+
+    >>> sums, counts = np.array([[1.0], [3.0]]), np.array([[2.0], [4.0]])
+    >>> round(float(clustered_covariance(sums, counts)[0, 0]), 6)
+    0.012346
+    """
+    clusters = int((counts > 0).any(axis=1).sum())
+    if clusters < 2:
+        return np.full((sums.shape[1], sums.shape[1]), np.nan)
+    total = np.maximum(counts.sum(axis=0), 1.0)
+    influence = (sums - sums.sum(axis=0) / total * counts) / total
+    return np.asarray(influence.T @ influence * (clusters / (clusters - 1)))
+
+
 class Histograms:
     """Counts of values in [0, 1] on equal bins, one histogram for every (group, column)."""
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError
-from ..statistics import ClusterSums, Floats, Histograms, Means, clipped, clustered_means
+from ..statistics import ClusterSums, Floats, Histograms, Means, clipped, clustered_covariance, clustered_means
 from .reading import Run
-from .survey import BINS, ENTROPY, Survey, first_setting, middle, setting_keys, survey
+from .survey import BINS, ENTROPY, Survey, middle, setting_keys, survey
 
 _DISTANCE = "tv"
 _MOST_BYTES = 512 << 20
@@ -44,18 +44,22 @@ class Aggregates:
         survey: what was measured.
         num_clusters: how many clusters of prompts the intervals rest on.
         lower, upper: means of the schemes' lower and upper columns; the same unless the run holds intervals.
+        covariance: of the lower columns' means over prompts, `(columns, columns)`; NaN with one cluster.
+        covariance_upper: of the upper ones; the same unless the run holds intervals.
         gap_low, gap_high: means of the least and largest distance to the optimum.
         by_entropy, by_position: the same in bins.
         histograms: distribution over positions; group = setting.
         statistics: means of the statistics' lower columns, then of their upper ones; infinite values left out.
         infinite: share of infinite values, in the same order.
-        prompts: prompts' numbers and their mean 1 − TV in the setting shown first, hardest first; None where they are too many.
+        prompts: prompts' numbers and their mean 1 − TV, hardest first, of each setting; None where they are too many.
     """
 
     survey: Survey
     num_clusters: int
     lower: tuple[Means, ...]
     upper: tuple[Means, ...]
+    covariance: tuple[Floats, ...]
+    covariance_upper: tuple[Floats, ...]
     gap_low: tuple[Means, ...]
     gap_high: tuple[Means, ...]
     by_entropy: tuple[Binned, ...]
@@ -63,7 +67,7 @@ class Aggregates:
     histograms: Histograms
     statistics: tuple[Means, ...]
     infinite: tuple[Floats, ...]
-    prompts: tuple[NDArray[np.int64], Floats] | None
+    prompts: tuple[tuple[NDArray[np.int64], Floats], ...] | None
 
 
 def aggregate(run: Run) -> Aggregates:
@@ -109,15 +113,14 @@ class _Tables:
         self.run, self.found, self.columns, self.clusters = run, found, columns, clusters
         settings, wide = len(found.settings), len(columns.schemes) + 1  # the last column is the binned quantity itself
         self.index = {key: i for i, key in enumerate(found.settings)}
-        self.first = first_setting(found.settings)
         self.by_entropy = ClusterSums(groups=settings * BINS, clusters=clusters, columns=wide)
         self.by_position = ClusterSums(groups=settings * BINS, clusters=clusters, columns=wide)
         self.gaps = ClusterSums(groups=settings, clusters=clusters, columns=2 * columns.num_schemes)
         self.described = ClusterSums(groups=settings, clusters=clusters, columns=len(columns.statistics))
         self.infinite = np.zeros((settings, len(columns.statistics)))
         self.histograms = Histograms(groups=settings, columns=columns.num_schemes)
-        listed = 0 < found.num_prompts <= _MOST_LISTED_PROMPTS and columns.distance is not None
-        self.prompts: dict[int, list[float]] | None = {} if listed else None
+        listed = 0 < found.num_prompts * settings <= _MOST_LISTED_PROMPTS and columns.distance is not None
+        self.prompts: list[dict[int, list[float]]] | None = [{} for _ in range(settings)] if listed else None
 
     def add(self, batch: dict[str, NDArray[Any]]) -> None:
         """Sum one batch of rows."""
@@ -141,8 +144,10 @@ class _Tables:
             np.add.at(self.infinite, setting, np.isinf(described))
         self.histograms.add(setting, values[:, : columns.num_schemes])
         if self.prompts is not None and columns.distance:
-            rows = setting == self.first
-            self._add_prompts(batch["prompt"][rows], 1.0 - batch[columns.distance.upper][rows])
+            for i, key in enumerate(keys):
+                rows = where == i
+                overlap = 1.0 - batch[columns.distance.upper][rows]
+                _add_prompts(self.prompts[self.index[key]], batch["prompt"][rows], overlap)
 
     def _gaps(self, values: Floats) -> Floats:
         """Return least and largest distances to the optimum `(n, 2 schemes)`, NaN where there is no optimum."""
@@ -155,18 +160,13 @@ class _Tables:
             gaps = np.maximum(gaps, 0.0)
         return gaps
 
-    def _add_prompts(self, prompt: NDArray[np.int64], overlap: Floats) -> None:
-        numbers, where = np.unique(prompt, return_inverse=True)
-        sums, counts = np.bincount(where, weights=overlap), np.bincount(where)
-        for number, total, count in zip(numbers.tolist(), sums.tolist(), counts.tolist(), strict=True):
-            entry = self.prompts.setdefault(number, [0.0, 0.0])  # type: ignore[union-attr]
-            entry[0] += total
-            entry[1] += count
-
     def finish(self) -> Aggregates:
         """Turn sums into means with their intervals."""
         settings, count = range(len(self.found.settings)), self.columns.num_schemes
-        both = [self._means(self.by_position.tables([s * BINS + b for b in range(BINS)])) for s in settings]
+        totals = [self.by_position.tables([s * BINS + b for b in range(BINS)]) for s in settings]
+        both = [self._means(tables) for tables in totals]
+        spreads = [clustered_covariance(sums[:, :-1], counts[:, :-1]) for sums, counts in totals]
+        part = slice(count, 2 * count) if self.columns.intervals else slice(0, count)
         gaps = [clustered_means(*self.gaps.tables([s])) for s in settings]
         rows = np.maximum(1, np.array(self.found.rows))[:, None]
         return Aggregates(
@@ -174,6 +174,8 @@ class _Tables:
             num_clusters=min(self.clusters, self.found.num_prompts),
             lower=tuple(lower for lower, _ in both),
             upper=tuple(upper for _, upper in both),
+            covariance=tuple(spread[:count, :count] for spread in spreads),
+            covariance_upper=tuple(spread[part, part] for spread in spreads),
             gap_low=tuple(_part(gap, slice(0, count)) for gap in gaps),
             gap_high=tuple(_part(gap, slice(count, 2 * count)) for gap in gaps),
             by_entropy=tuple(self._binned(self.by_entropy, s) for s in settings),
@@ -203,13 +205,24 @@ class _Tables:
             upper=tuple(upper for _, upper in means),
         )
 
-    def _prompts(self) -> tuple[NDArray[np.int64], Floats] | None:
-        if not self.prompts:
-            return None
-        numbers = np.array(list(self.prompts), dtype=np.int64)
-        means = np.array([total / count for total, count in self.prompts.values()])
-        order = np.argsort(means, kind="stable")
-        return numbers[order], means[order]
+    def _prompts(self) -> tuple[tuple[NDArray[np.int64], Floats], ...] | None:
+        return None if self.prompts is None else tuple(_hardest_first(totals) for totals in self.prompts)
+
+
+def _add_prompts(totals: dict[int, list[float]], prompt: NDArray[np.int64], overlap: Floats) -> None:
+    numbers, where = np.unique(prompt, return_inverse=True)
+    sums, counts = np.bincount(where, weights=overlap), np.bincount(where)
+    for number, total, count in zip(numbers.tolist(), sums.tolist(), counts.tolist(), strict=True):
+        entry = totals.setdefault(number, [0.0, 0.0])
+        entry[0] += total
+        entry[1] += count
+
+
+def _hardest_first(totals: dict[int, list[float]]) -> tuple[NDArray[np.int64], Floats]:
+    numbers = np.array(list(totals), dtype=np.int64)
+    means = np.array([total / count for total, count in totals.values()])
+    order = np.argsort(means, kind="stable")
+    return numbers[order], means[order]
 
 
 def _num_clusters(found: Survey, columns: _Columns) -> int:

@@ -1,62 +1,168 @@
-"""What a draft scheme is worth under a cost model: expected tokens per target call, and speed-up over plain decoding.
+"""What a call costs, in units of one step of plain decoding: measured on a machine, or assumed by the reader.
 
-One target call verifies L levels of drafts, k for each surviving vertex. If every level is accepted with probability α,
-independently, the call yields
+A call drafts a tree level by level, one draft pass a level, and lets the target check all of it at once:
 
-    E = 1 + α + α² + … + α^L
+    cost = Σ_i d(w_i) + t(n) + r,
 
-tokens (the 1 is the corrected or bonus token) and costs, in units of a target pass over a single token,
+w_i the vertices of level i that draft, d(w) a draft pass over w of them, n the drafted tokens, t(n) a target pass that checks n,
+and r what else a step takes, 0 where only passes were timed. For a chain of L drafts, d(1) = c and t = 1 this is the 1 + L·c of
+[Leviathan et al. 2023, Theorem 3.8]. Between measurements d and t are linear; nothing beyond the largest n measured is considered.
 
-    1 + L·c + n·v,    n = k + k² + … + k^L drafted tokens,
-
-c the cost of one draft pass (the drafts of a level are one batch) and v that of verifying one more token. For k = 1 and v = 0 this
-is [Leviathan et al. 2023, Theorem 3.8]. For L = 1 it needs no independence: E = 1 + α_k exactly. The page computes the same in the
-reader's browser.
+Without measurements nobody knows c = d and the v of t(n) = 1 + n·v, and the answer depends on them. So two ends are shown instead.
+Cheap: c = .02, a draft of a fiftieth of the target's parameters or one extra layer in a memory-bound engine, and v = 0, a target
+pass at batch 1 that waits for its weights. Dear: c = .3, a draft a few times smaller than its target, or a small one that is held
+up by launching kernels, and v = .05, twenty tokens the price of a pass, as on a CPU or with a batch that fills the device.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from otm.errors import OtmError
+from otm.trees import read_costs
+
+from ..errors import AnalysisError
+from .plans import MOST_NODES, Plan
+from .text import shown
+
+_MOST_BYTES = 64 << 20
+
+Points = tuple[tuple[float, float], ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Costs in units of one target pass over a single token.
+    """Costs of a call, in units of one step of plain decoding.
 
     Attributes:
-        draft: c, one draft pass.
-        verify: v, one more token in a target pass.
-        levels: L, drafted levels per target call.
+        draft: (vertices that draft, a draft pass over them), ascending.
+        target: (drafted tokens, a target pass that checks them), ascending.
+        rest: by kind of plan, what else a step costs: fixed, per level, per drafted token.
+        source: where they come from, in words; empty for the reader's own.
+        models: digests of the models' weights that were timed, by side, where they are known.
     """
 
-    draft: float = 0.1
-    verify: float = 0.01
-    levels: int = 1
+    draft: Points
+    target: Points
+    rest: dict[str, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
+    source: str = ""
+    models: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of_ratios(cls, draft: float, verify: float) -> Costs:
+        """Return costs of c for every draft pass and 1 + n·v for a target pass.
+
+        >>> Costs.of_ratios(0.1, 0.01).target
+        ((0.0, 1.0), (64.0, 1.6400000000000001))
+        """
+        return cls(((1.0, draft),), ((0.0, 1.0), (float(MOST_NODES), 1.0 + MOST_NODES * verify)))
+
+    @property
+    def most_nodes(self) -> int:
+        """The largest number of drafted tokens that these costs speak of."""
+        return min(MOST_NODES, int(self.target[-1][0]))
+
+    def drafting(self, width: int) -> float:
+        """Return the cost of a draft pass over some vertices."""
+        return _at(self.draft, width)
+
+    def checking(self, nodes: int) -> float:
+        """Return the cost of a target pass that checks some drafted tokens."""
+        return _at(self.target, nodes)
+
+    def of_call(self, plan: Plan) -> float:
+        """Return the cost of one call."""
+        fixed, level, node = self.rest.get(plan.kind, (0.0, 0.0, 0.0))
+        drafting = sum(self.drafting(width) for width in plan.widths)
+        return drafting + self.checking(plan.nodes) + fixed + level * plan.depth + node * plan.nodes
 
 
-def tokens_per_call(acceptance: float, levels: int) -> float:
-    """Return 1 + α + … + α^L.
+def read_latency(path: Path) -> Costs:
+    """Read costs from a record of `latency`, or from any cost surface that `otm.trees.read_costs` takes (batch 1, first context).
 
-    >>> tokens_per_call(0.5, 3)
-    1.875
+    Raises:
+        AnalysisError: if the file is neither.
     """
-    return sum(acceptance**i for i in range(levels + 1))
+    record = read_object(path, "a record of latency")
+    if "tree" not in record:
+        return _of_surface(path)
+    try:
+        nodes = [int(count) for count in record["nodes"]]
+        target, draft = ([float(cell["median"]) for cell in record["tree"][side]] for side in ("target", "draft"))
+        plain = target[nodes.index(0)]
+        models = record["manifest"]["models"]
+        digests = {side: str(models[side]["sha256"]) for side in ("draft", "target") if models[side].get("sha256")}
+        source = f"otm latency on {record['manifest']['device']}"
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
+        raise AnalysisError(
+            f"{path.name} is no whole record of latency ({type(error).__name__}: {error}). Measure again."
+        ) from error
+    return measured(
+        {count + 1: seconds / plain for count, seconds in zip(nodes, draft, strict=False)},
+        {count: seconds / plain for count, seconds in zip(nodes, target, strict=False)},
+        source=source,
+        models=digests,
+    )
 
 
-def drafted_tokens(k: int, levels: int) -> int:
-    """Return k + k² + … + k^L, the tokens drafted for one target call.
+def _of_surface(path: Path) -> Costs:
+    try:
+        surface = read_costs(path)
+    except OtmError as error:
+        raise AnalysisError(f"Costs are a record of latency or a cost surface: {error}") from error
+    context = surface.contexts[0]
+    plain = surface.at(batch=1, context=context, length=0)
+    tokens = range(surface.tokens[-1])
+    target = {n: surface.at(batch=1, context=context, length=n).target / plain.target for n in tokens}
+    return measured({1: plain.draft / plain.target}, target, source=surface.source)
 
-    >>> drafted_tokens(2, 3)
-    14
+
+def measured(
+    draft: dict[int, float],
+    target: dict[int, float],
+    *,
+    source: str,
+    rest: dict[str, tuple[float, float, float]] | None = None,
+    models: dict[str, str] | None = None,
+) -> Costs:
+    """Return measured costs.
+
+    Raises:
+        AnalysisError: if a cost is not finite, a target pass not positive, or one drafted token was not measured.
     """
-    return sum(k**i for i in range(1, levels + 1))
+    every = [*draft.values(), *target.values(), *(value for part in (rest or {}).values() for value in part)]
+    if (
+        not np.isfinite(every).all()
+        or min(every) < 0
+        or min(target.values(), default=0.0) <= 0
+        or max(target) < 1
+        or 0 not in target
+    ):
+        raise AnalysisError(
+            f"Costs must be positive, finite and known for 0 and at least 1 drafted token; {shown(source)} has others."
+        )
+    points = [tuple((float(at), float(cost)) for at, cost in sorted(part.items())) for part in (draft, target)]
+    return Costs(points[0], points[1], rest or {}, shown(source)[:120], models or {})
 
 
-def speed_up(acceptance: float, k: int, costs: Costs) -> float:
-    """Return tokens per unit of cost; plain decoding has 1.
+def read_object(path: Path, what: str) -> dict[str, Any]:
+    """Read a JSON object of limited size."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise AnalysisError(f"{path.name} is larger than {_MOST_BYTES >> 20} MiB and no {what}. Pass the right file.")
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise AnalysisError(f"{path.name} cannot be read as {what} ({error}). Pass its JSON file.") from error
+    if not isinstance(record, dict):
+        raise AnalysisError(f"{path.name} is no {what}: it holds no JSON object. Pass the right file.")
+    return record
 
-    >>> round(speed_up(0.8, 2, Costs(draft=0.1, verify=0.05, levels=1)), 6)
-    1.5
-    """
-    cost = 1 + costs.levels * costs.draft + drafted_tokens(k, costs.levels) * costs.verify
-    return tokens_per_call(acceptance, costs.levels) / cost
+
+def _at(points: Points, value: float) -> float:
+    places, costs = zip(*points, strict=True)
+    return float(np.interp(value, places, costs))

@@ -48,7 +48,7 @@ class DecodeRun:
 
     def predicted(self, run: Run, found: Aggregates) -> tuple[DecodeRow, ...]:
         """Return the rows with what the measured run predicts at the same sampling setting."""
-        setting = self._setting(run, found)
+        setting = self.setting(run, found)
         if setting is None:
             return self.rows
         acceptance = found.lower[setting].mean
@@ -60,7 +60,7 @@ class DecodeRun:
         theirs, ours = self.settings.get("weights"), run.section("provenance").get("weights")
         if theirs != ours and isinstance(theirs, dict) and isinstance(ours, dict):
             told.append("The decode run used other model weights than the measured run: predictions are for other models.")
-        if self._setting(run, found) is None:
+        if self.setting(run, found) is None:
             told.append("The measured run has no sampling setting equal to the decode run's: there are no predictions.")
         decoded, measured = max((row.prompts for row in self.rows), default=0), found.survey.num_prompts
         if decoded < measured:
@@ -69,7 +69,8 @@ class DecodeRun:
             )
         return told
 
-    def _setting(self, run: Run, found: Aggregates) -> int | None:
+    def setting(self, run: Run, found: Aggregates) -> int | None:
+        """Return which of the measured run's settings was decoded at, None if another one."""
         temperature, top_p = self.settings.get("temperature"), self.settings.get("top_p")
         wanted = {
             "temperature": temperature,

@@ -1,8 +1,9 @@
-"""The Markdown summary: the findings and the tables that fit on a screen, for a pull request or a chat."""
+"""The Markdown summary: the answer and the tables that fit on a screen, for a pull request or a chat."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 _MOST_TABLES = 12
@@ -10,16 +11,16 @@ _MOST_TABLES = 12
 
 def render(view: dict[str, Any]) -> str:
     """Return the summary of a report's view."""
-    blocks = [f"# {escaped(view['title'])}", escaped(view["intro"])]
+    card = view["card"]
+    blocks = [f"# {escaped(view['title'])}", f"## {escaped(card.title)}: {escaped(card.what)}"]
+    blocks += ["\n".join(f"* {escaped(line)}" for line in [view["setting_words"], *card.lines[1:]])]
+    if card.rows:
+        blocks.append(_table(card.head, card.rows))
     blocks += [f"> **Note:** {escaped(line)}" for line in view["warnings"]]
-    blocks += ["\n".join(f"* {escaped(line)}" for line in view["short"])]
-    if view["fastest"]:
-        costs = view["costs"]
-        blocks.append(
-            f"## Fastest verifier by sampling setting (draft pass {costs['draft']:g}, one more token {costs['verify']:g})"
-        )
-        header = ["setting", "scheme", "k", "acceptance", "tokens per target call", "speed-up"]
-        blocks.append(_table(header, view["fastest"]))
+    if len(view["cards"]) > 1:
+        rows = [(name, one.title, one.what, one.boxes[0].value if one.who else "") for name, one in view["cards"]]
+        blocks += ["## The answer at every setting", _table(["sampling", "answer", "what is drafted", "× plain"], rows)]
+    blocks += ["## Acceptance", "\n".join(f"* {escaped(line)}" for line in view["short"][view["first"]])]
     tables = list(zip(view["settings"], view["tables"], strict=True))
     tables.insert(0, tables.pop(view["first"]))
     for setting, table in tables[:_MOST_TABLES]:
@@ -42,7 +43,7 @@ def render(view: dict[str, Any]) -> str:
         ]
         blocks += [_table(header, [[row[name] for name in names] for row in view["decode"]])]
     blocks += ["## Terms", "\n".join(f"* **{escaped(term)}**: {escaped(text)}" for term, text in view["terms"])]
-    blocks += ["## How the numbers were made", *(escaped(line) for line in view["method"])]
+    blocks += ["## How the numbers were made", escaped(view["intro"]), *(escaped(line) for line in view["method"])]
     blocks.append(_table(["provenance", ""], view["provenance"]))
     return "\n\n".join(blocks) + "\n"
 
@@ -62,6 +63,6 @@ def _cell(cell: tuple[str, str]) -> str:
     return f"{value} ({interval})" if interval else value
 
 
-def _table(header: list[str], rows: Any) -> str:
+def _table(header: Sequence[str], rows: Any) -> str:
     lines = ["| " + " | ".join(escaped(str(cell)) for cell in row) + " |" for row in [header, *rows]]
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])

@@ -1,505 +1,230 @@
 "use strict";
-// Draws every chart of the report from the embedded data and answers the reader's controls. Nothing is fetched.
+// Answers the reader's controls and draws every chart from the embedded data. Nothing is fetched.
 (function () {
-  const data = JSON.parse(document.getElementById("run-data").textContent);
-  const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6A3D9A", "#8C564B",
-    "#555555", "#117733", "#882255", "#999933"];
-  const MARKERS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star", "hexagon", "pentagon",
-    "hourglass"];
-  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
-  const NEAR = 0.01; // options within one per cent of the best are named beside it
-  const MOST_LEVELS = 8;
+  const { answer, measured } = JSON.parse(document.getElementById("run-data").textContent);
+  const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#6A3D9A", "#8C564B"];
+  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
+  const MOST_LINES = 6; // of a chart; more cannot be told apart
+  const CHAIN = -1;
   const byId = (id) => document.getElementById(id);
 
   // Plotly reads a little HTML in its labels; names from the run are shown as they are.
   const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-  const LONGEST = 44; // characters of a name that a chart has room for
-  const brief = (text) => plain(text.length > LONGEST ? text.slice(0, LONGEST - 1) + "…" : text);
-  const number = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits));
-  const range = (low, high, digits) =>
-    low === null || high === null ? "" : " (" + number(low, digits) + " to " + number(high, digits) + ")";
-
-  // A value, or both ends of what a run of intervals certifies.
+  const cut = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  const fixed = (value, digits) => value.toFixed(digits);
   const ends = (low, high, digits, unit) =>
-    number(low, digits) + (number(low, digits) === number(high, digits) ? "" : " to " + number(high, digits)) + (unit || "");
+    fixed(low, digits) + (fixed(low, digits) === fixed(high, digits) ? "" : " to " + fixed(high, digits)) + (unit || "");
 
-  const optima = data.schemes.map((s, i) => i).filter((i) => data.schemes[i].kind === "optimum");
-  const others = data.schemes.map((s, i) => i).filter((i) => data.schemes[i].kind !== "optimum");
-  const style = data.schemes.map((scheme, i) => {
-    if (scheme.kind === "optimum") {
-      return { colour: "#000000", dash: DASHES[optima.indexOf(i) % DASHES.length], marker: "circle-open", width: 2.4 };
+  // ---- what can be drafted, and what it is worth: analysis/report/card.py, line by line ---------------------------------
+  for (const plans of answer.plans) {
+    plans.all = plans.all.map(([scheme, kind, name, nodes, depth, widths, tokens, upper, variance, covariance, slope]) =>
+      ({ scheme, kind, name, nodes, depth, widths, tokens, upper: upper || tokens, variance, covariance, slope }));
+  }
+  const ratios = (draft, verify) =>
+    ({ draft: [[1, draft]], target: [[0, 1], [answer.mostNodes, 1 + answer.mostNodes * verify]], rest: null, source: "" });
+
+  function at(points, value) {
+    let i = points.findIndex((point) => point[0] >= value);
+    if (i === 0 || (i < 0 && points.length === 1)) {
+      return points[0][1];
     }
-    const rank = others.indexOf(i);
-    return {
-      colour: COLOURS[rank % COLOURS.length],
-      dash: DASHES[Math.floor(rank / COLOURS.length + rank) % DASHES.length],
-      marker: MARKERS[rank % MARKERS.length],
-      width: 1.8,
-    };
+    i = i < 0 ? points.length - 1 : i;
+    const [[x0, y0], [x1, y1]] = [points[i - 1], points[i]];
+    return value >= x1 ? y1 : y0 + ((y1 - y0) / (x1 - x0)) * (value - x0);
+  }
+  function callCost(plan, costs) {
+    const drafting = plan.widths.reduce((sum, width) => sum + at(costs.draft, width), 0);
+    const [fixedPart, level, node] = costs.rest && plan.kind >= 0 ? costs.rest[plan.kind] : [0, 0, 0];
+    return drafting + at(costs.target, plan.nodes) + fixedPart + level * plan.depth + node * plan.nodes;
+  }
+  const speedOf = (plan, costs) => plan.tokens / callCost(plan, costs);
+  const speed = (value, upper, low, high) => ({
+    value, upper, low, high,
+    text: ends(value, upper, 2, "×"),
+    interval: low === null ? "" : fixed(low, 2) + " to " + fixed(high, 2),
   });
-  const columnOf = data.schemes.map(() => new Map());
-  data.columns.forEach((column, index) => columnOf[column.scheme].set(column.k, index));
-  const ks = Array.from(new Set(data.columns.map((column) => column.k))).sort((a, b) => a - b);
+  const sure = (found) => (found.interval ? "95 %: " + found.interval : "");
+  const drafts = (depth) => (depth === 1 ? "1 draft" : depth + " drafts");
+  const withInterval = (found) => (found.interval ? found.text + " (" + found.interval + ")" : found.text);
 
-  // ---- reading the controls -------------------------------------------------------------------------------------------
+  function overPlain(plan, plans, costs) {
+    const cost = callCost(plan, costs);
+    const value = plan.tokens / cost;
+    const upper = plan.upper / cost;
+    if (plan.variance === null) {
+      return speed(value, upper, plans.certified ? value : null, plans.certified ? upper : null);
+    }
+    const half = Math.exp(plans.quantile * Math.sqrt(plan.variance));
+    return speed(value, upper, Math.max(1, plan.tokens / half) / cost, Math.min(plan.depth + 1, plan.upper * half) / cost);
+  }
+  function overChain(plan, chain, plans, costs) {
+    const ratio = callCost(chain, costs) / callCost(plan, costs);
+    const value = (plan.tokens / chain.upper) * ratio;
+    const upper = (plan.upper / chain.tokens) * ratio;
+    if ([plan.variance, plan.covariance, plans.variance, chain.variance].includes(null)) {
+      return speed(value, upper, plans.certified ? value : null, plans.certified ? upper : null);
+    }
+    const error = plans.certified
+      ? Math.sqrt(plan.variance) + Math.sqrt(chain.variance)
+      : Math.sqrt(Math.max(0, plan.variance - 2 * chain.slope * plan.covariance + chain.slope ** 2 * plans.variance));
+    const half = Math.exp(plans.quantile * error);
+    return speed(value, upper, Math.max(ratio / (chain.depth + 1), value / half), Math.min(ratio * (plan.depth + 1), upper * half));
+  }
+  const byScheme = (plans) => Array.from(new Set(plans.map((plan) => plan.scheme)), (s) => plans.filter((plan) => plan.scheme === s));
+  const faster = (costs) => (a, b) => speedOf(b, costs) - speedOf(a, costs) || a.nodes - b.nodes;
+  const fastest = (plans, costs, budget) => plans.filter((plan) => plan.nodes <= budget).sort(faster(costs))[0];
+  const bestChain = (plans, costs, budget) => fastest(plans.all.filter((plan) => plan.scheme === CHAIN), costs, budget);
+  const bestOfEach = (plans, costs, budget) =>
+    byScheme(plans.all).map((mine) => fastest(mine, costs, budget)).filter(Boolean).sort(faster(costs));
+
+  const listed = (plans) => {
+    const chains = plans.slice(answer.words.rows).filter((plan) => plan.scheme === CHAIN);
+    return plans.slice(0, answer.words.rows - chains.length).concat(chains);
+  };
+
+  function verdict(plans, costs, budget) {
+    const within = plans.all.filter((plan) => plan.nodes <= budget).map((plan) => overPlain(plan, plans, costs));
+    const best = within.reduce((a, b) => (b.value > a.value ? b : a));
+    const most = Math.max(...within.map((found) => (found.high === null ? found.upper : found.high)));
+    if (best.low !== null && best.low > 1) {
+      return "Speculate";
+    }
+    if (most <= 1 && best.low !== null) {
+      return "Do not speculate";
+    }
+    if (plans.certified && best.value <= 1 && Math.max(...within.map((found) => found.upper)) > 1) {
+      return "Undecided";
+    }
+    return (best.value > 1 ? "Speculate" : "Do not speculate") + ", probably";
+  }
+  const tone = (title) => (title === "Speculate" ? "go" : title === "Do not speculate" ? "stop" : "maybe");
+
+  function cardAt(plans, costs, budget) {
+    const best = fastest(plans.all, costs, budget);
+    const chain = bestChain(plans, costs, budget);
+    const title = verdict(plans, costs, budget);
+    const found = overPlain(best, plans, costs);
+    const boxes = [{ value: found.text, label: "the speed of plain decoding", note: sure(found) }];
+    if (chain && chain === best) {
+      boxes.push({ value: "1.00×", label: answer.words.itself, note: "" });
+    } else if (chain) {
+      const ratio = overChain(best, chain, plans, costs);
+      boxes.push({ value: ratio.text, label: "the speed of today’s best chain, " + drafts(chain.depth), note: sure(ratio) });
+    }
+    boxes.push({ value: ends(best.tokens, best.upper, 2), label: "tokens per target call", note: best.nodes + " drafted" });
+    const rows = listed(bestOfEach(plans, costs, budget)).map((plan) => [
+      answer.verifiers[plan.scheme], withInterval(overPlain(plan, plans, costs)),
+      chain && plan !== chain ? overChain(plan, chain, plans, costs).text : "", plan.name, ends(plan.tokens, plan.upper, 2),
+    ]);
+    const stop = title.startsWith("Do not speculate");
+    const who = "verified by " + answer.verifiers[best.scheme];
+    return {
+      title,
+      tone: tone(title),
+      what: stop ? "plain decoding" : best.name,
+      who: stop ? "the fastest alternative: " + best.name + ", " + who : who,
+      boxes,
+      basis: (costs.source || "Costs as set") + ". In steps of plain decoding, a draft pass takes " + fixed(at(costs.draft, 1), 2) +
+        " and a target pass that checks " + best.nodes + " drafted " + fixed(at(costs.target, best.nodes), 2) + ". " + answer.words.predicted +
+        (costs.rest ? "" : answer.words.passes),
+      ask: "",
+      head: answer.words.head,
+      rows,
+    };
+  }
+  function cardOverRange(plans, budget) {
+    const sides = [["cheap", answer.cheap], ["dear", answer.dear]].map(([name, costs]) => {
+      const best = fastest(plans.all, costs, budget);
+      const chain = bestChain(plans, costs, budget);
+      const found = overPlain(best, plans, costs);
+      let beside = "";
+      if (chain && chain === best) {
+        beside = ", the best chain itself";
+      } else if (chain) {
+        const ratio = overChain(best, chain, plans, costs);
+        beside = ", " + ratio.text + " the best chain" + (ratio.interval ? " (" + ratio.interval + ")" : "");
+      }
+      const label = "the speed of plain decoding if drafting is " + name;
+      const each = bestOfEach(plans, costs, budget).map((plan) => [plan, overPlain(plan, plans, costs)]);
+      return { title: verdict(plans, costs, budget), found, each, box: { value: found.text, label, note: best.name + beside } };
+    });
+    const [cheap, dear] = sides;
+    const settled = cheap.title === dear.title || cheap.title.startsWith("Do not speculate");
+    const title = settled ? cheap.title : dear.title.startsWith("Speculate") ? dear.title : "It depends on your costs";
+    const rows = listed(cheap.each.map(([plan]) => plan)).map((plan) => {
+      const [, found] = cheap.each.find(([one]) => one === plan);
+      const [other, there] = dear.each.find(([one]) => one.scheme === plan.scheme);
+      return [answer.verifiers[plan.scheme], withInterval(found), withInterval(there), plan.name, other.name];
+    });
+    return {
+      title,
+      tone: tone(title),
+      what: fixed(dear.found.value, 2) + " to " + fixed(cheap.found.upper, 2) + "× plain decoding, by what drafting costs",
+      who: "",
+      boxes: sides.map((side) => side.box),
+      basis: answer.words.range,
+      ask: answer.words.ask,
+      head: answer.words.rangeHead,
+      rows,
+    };
+  }
+
+  // ---- the controls -----------------------------------------------------------------------------------------------------
+  let own = false; // whether the reader has set costs
   const state = () => ({
     setting: Number(byId("setting").value),
     k: Number(byId("drafts").value),
-    draftCost: Number(byId("draft-cost").value),
-    verifyCost: Number(byId("verify-cost").value),
-    levels: Number(byId("levels").value),
-    shown: data.schemes.map((scheme, i) => byId("scheme-" + i).checked),
-    optimum: Boolean(byId("consider-optimum")) && byId("consider-optimum").checked, // absent where no optimum is usable
+    budget: Number(byId("budget").value),
+    costs: own ? ratios(Number(byId("draft-cost").value), Number(byId("verify-cost").value)) : answer.costs,
   });
-  const candidate = (now) => (scheme) =>
-    data.schemes[scheme].usable && now.shown[scheme] && (now.optimum || data.schemes[scheme].kind !== "optimum");
-
-  // ---- the cost model; the page states the same formulas in words -------------------------------------------------------
-  const tokensPerCall = (acceptance, levels) => {
-    let sum = 1;
-    let power = 1;
-    for (let i = 0; i < levels; i += 1) {
-      power *= acceptance;
-      sum += power;
+  function cardOf(now, setting) {
+    const plans = answer.plans[setting];
+    if (answer.cards[setting] && !own && now.budget === answer.budget) {
+      return answer.cards[setting]; // measured by advise, not predicted
     }
-    return sum;
-  };
-  const draftedTokens = (k, levels) => {
-    let sum = 0;
-    let power = 1;
-    for (let i = 0; i < levels; i += 1) {
-      power *= k;
-      sum += power;
+    if (plans.all.filter((plan) => plan.nodes <= now.budget).length === 0) {
+      const what = "the run holds no verifier that could be used";
+      return { title: "Undecided", tone: "maybe", what, who: "", boxes: [], basis: "", ask: "", head: [], rows: [] };
     }
-    return sum;
-  };
-  const callCost = (k, levels, now) => 1 + levels * now.draftCost + draftedTokens(k, levels) * now.verifyCost;
-  const speed = (acceptance, k, levels, now) => tokensPerCall(acceptance, levels) / callCost(k, levels, now);
-
-  // Sorted by the lower end; the upper end is the same unless the run holds intervals.
-  function options(now, levels, wanted) {
-    const means = data.acceptance[now.setting];
-    const found = [];
-    data.columns.forEach((column, index) => {
-      const acceptance = means.mean[index];
-      if (acceptance === null || !wanted(column.scheme)) {
-        return;
-      }
-      const low = means.low[index];
-      const high = means.high[index];
-      const upper = means.upper[index];
-      found.push({
-        scheme: column.scheme,
-        k: column.k,
-        levels: levels,
-        acceptance: acceptance,
-        acceptanceUpper: upper,
-        tokens: tokensPerCall(acceptance, levels),
-        tokensUpper: tokensPerCall(upper, levels),
-        tokensLow: low === null ? null : tokensPerCall(low, levels),
-        tokensHigh: high === null ? null : tokensPerCall(high, levels),
-        speed: speed(acceptance, column.k, levels, now),
-        speedUpper: speed(upper, column.k, levels, now),
-        speedLow: low === null ? null : speed(low, column.k, levels, now),
-        speedHigh: high === null ? null : speed(high, column.k, levels, now),
-      });
-    });
-    found.sort((a, b) => b.speed - a.speed || a.k - b.k);
-    return found;
+    return now.costs ? cardAt(plans, now.costs, now.budget) : cardOverRange(plans, now.budget);
   }
-
-  // ---- charts ---------------------------------------------------------------------------------------------------------
-  const AXIS = { gridcolor: "#e6e6e6", zerolinecolor: "#bbbbbb", linecolor: "#888888", ticks: "outside", automargin: true };
-  const axis = (title, extra) => Object.assign({}, AXIS, { title: { text: title } }, extra || {});
-  const layout = (x, y, extra) =>
-    Object.assign(
-      {
-        xaxis: x,
-        yaxis: y,
-        margin: { l: 64, r: 16, t: 34, b: 52 },
-        paper_bgcolor: "#ffffff",
-        plot_bgcolor: "#ffffff",
-        font: { family: "Helvetica, Arial, sans-serif", size: 13, color: "#222222" },
-        legend: { x: 1.01, xanchor: "left", y: 1, yanchor: "top", font: { size: 12 }, tracegroupgap: 0 },
-        hovermode: "closest",
-      },
-      extra || {}
-    );
-  // The buttons are named one by one: the library's own choice would offer to upload the chart.
-  const CONFIG = {
-    displaylogo: false,
-    displayModeBar: "hover",
-    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
-    toImageButtonOptions: { format: "svg" },
-  };
-
-  // One line with its band: the interval over prompts, or the certified interval where logits were partial.
-  function band(scheme, x, mean, low, high, extra) {
-    const look = style[scheme];
-    const name = brief(data.schemes[scheme].label);
-    const keep = x.map((_, i) => i).filter((i) => mean[i] !== null);
-    const at = (values) => keep.map((i) => values[i]);
-    const sure = keep.filter((i) => low[i] !== null && high[i] !== null);
-    const traces = [];
-    if (sure.length > 0) {
-      const up = sure.map((i) => high[i]);
-      const down = sure.map((i) => low[i]).reverse();
-      const across = sure.map((i) => x[i]);
-      traces.push({
-        type: "scatter",
-        x: across.concat(across.slice().reverse()),
-        y: up.concat(down),
-        fill: "toself",
-        fillcolor: look.colour + "22",
-        line: { width: sure.length === 1 ? 3 : 0, color: look.colour + "22" },
-        mode: "lines",
-        hoverinfo: "skip",
-        legendgroup: String(scheme),
-        showlegend: false,
-      });
-    }
-    const detail = keep.map((i) => range(low[i], high[i], 4));
-    traces.push(
-      Object.assign(
-        {
-          type: "scatter",
-          x: at(x),
-          y: at(mean),
-          text: detail,
-          name: name,
-          legendgroup: String(scheme),
-          mode: "lines+markers",
-          line: { color: look.colour, dash: look.dash, width: look.width },
-          marker: { color: look.colour, symbol: look.marker, size: 8, line: { color: look.colour, width: 1.5 } },
-          hovertemplate: name + "<br>%{x}: %{y:.4f}%{text}<extra></extra>",
-        },
-        extra || {}
-      )
-    );
-    return traces;
-  }
-
-  const kAxis = () => axis("number of drafts k", { tickvals: ks, type: ks[ks.length - 1] > 8 ? "log" : "linear" });
-  const overK = (table, wanted) =>
-    data.schemes.flatMap((scheme, i) => {
-      if (!wanted(i)) {
-        return [];
-      }
-      const own = Array.from(columnOf[i].keys()).sort((a, b) => a - b);
-      const pick = (values) => own.map((k) => values[columnOf[i].get(k)]);
-      return band(i, own, pick(table.mean), pick(table.low), pick(table.high));
-    });
-  const atK = (now, draw) =>
-    data.schemes.flatMap((scheme, i) => (now.shown[i] && columnOf[i].has(now.k) ? draw(i, columnOf[i].get(now.k)) : []));
-  const overBins = (table, now) =>
-    atK(now, (scheme, column) => {
-      const pick = (rows) => rows.map((row) => row[column]);
-      return band(scheme, table.centre, pick(table.mean), pick(table.low), pick(table.high));
-    });
-  const probability = (title) => axis(title, { rangemode: "normal" });
-
-  const charts = {
-    "chart-acceptance": (now) => ({
-      traces: overK(data.acceptance[now.setting], (i) => now.shown[i]),
-      layout: layout(kAxis(), probability("mean acceptance")),
-    }),
-    "chart-gap": (now) => ({
-      traces: overK(data.gap[now.setting], (i) => now.shown[i] && data.schemes[i].kind === "verifier" && data.schemes[i].optimum !== null),
-      layout: layout(kAxis(), axis("optimum − scheme", { rangemode: "tozero" })),
-    }),
-    // One row per scheme: the histogram of its positions above a bar with quantiles, median and mean.
-    "chart-spread": (now) => {
-      const spread = data.spread[now.setting];
-      const mean = data.acceptance[now.setting].mean;
-      const rows = atK(now, (scheme, column) => (spread.quantiles[column][0] === null ? [] : [[scheme, column]]));
-      const traces = rows.flatMap(([scheme, column], row) => {
-        const share = spread.histogram[column];
-        const scale = 0.62 / Math.max(...share);
-        const edges = share.map((_, i) => i / share.length);
-        const name = brief(data.schemes[scheme].label);
-        const q = spread.quantiles[column];
-        const base = { type: "scatter", showlegend: false, hoverinfo: "skip", mode: "lines" };
-        const bar = (from, to, width) =>
-          Object.assign({}, base, { x: [from, to], y: [-row - 0.12, -row - 0.12], line: { color: style[scheme].colour, width: width } });
-        return [
-          Object.assign({}, base, {
-            x: [0].concat(edges.flatMap((edge) => [edge, edge + 1 / share.length]), [1]),
-            y: [-row].concat(share.flatMap((value) => [value * scale - row, value * scale - row]), [-row]),
-            fill: "toself",
-            fillcolor: style[scheme].colour + "3a",
-            line: { color: style[scheme].colour, width: 1.2 },
-          }),
-          bar(q[0], q[4], 1.5),
-          bar(q[1], q[3], 7),
-          {
-            type: "scatter",
-            showlegend: false,
-            mode: "markers",
-            x: [q[2], mean[column]],
-            y: [-row - 0.12, -row - 0.12],
-            text: ["median", "mean"],
-            marker: {
-              opacity: 1, color: "#ffffff", symbol: ["circle", "diamond"], size: [9, 10], line: { color: style[scheme].colour, width: 2 },
-            },
-            hovertemplate: name + "<br>%{text} %{x:.3f}<br>5 %: " + q[0].toFixed(3) + ", 25 %: " + q[1].toFixed(3) +
-              ", 75 %: " + q[3].toFixed(3) + ", 95 %: " + q[4].toFixed(3) + "<extra></extra>",
-          },
-        ];
-      });
-      const names = rows.map(([scheme]) => brief(data.schemes[scheme].label));
-      const ticks = {
-        tickvals: rows.map((_, row) => -row),
-        ticktext: names,
-        range: [-rows.length + 0.65, 0.75],
-        ticks: "",
-        zeroline: false,
-      };
-      return {
-        rows: names,
-        traces: traces,
-        layout: layout(axis("acceptance at one position", { range: [-0.02, 1.02] }), Object.assign({}, AXIS, ticks), {
-          height: 100 + 58 * rows.length,
-        }),
-      };
-    },
-    "chart-entropy": (now) => ({
-      traces: overBins(data.entropy[now.setting], now),
-      layout: layout(axis("entropy of the target (nats)"), probability("mean acceptance")),
-    }),
-    "chart-position": (now) => ({
-      traces: overBins(data.position[now.setting], now),
-      layout: layout(axis("position in the text (tokens)"), probability("mean acceptance")),
-    }),
-    "chart-speed": (now) => {
-      const found = options(now, now.levels, candidate(now));
-      const traces = data.schemes.flatMap((scheme, i) => {
-        const own = found.filter((option) => option.scheme === i).sort((a, b) => a.k - b.k);
-        const pick = (name) => own.map((option) => option[name]);
-        return own.length === 0 ? [] : band(i, pick("k"), pick("speed"), pick("speedLow"), pick("speedHigh"));
-      });
-      traces.push({
-        type: "scatter",
-        mode: "lines",
-        x: [ks[0], ks[ks.length - 1]],
-        y: [1, 1],
-        name: "plain decoding",
-        line: { color: "#777777", width: 1, dash: "dot" },
-        hoverinfo: "skip",
-      });
-      return { traces: traces, layout: layout(kAxis(), axis("speed-up over plain decoding (×)")) };
-    },
-  };
-
-  // Charts against a sampling setting: the other settings stay as chosen above.
-  for (const name of data.varied) {
-    charts["chart-" + name.replace(/_/g, "-")] = (now) => {
-      const here = data.settings[now.setting].values;
-      const same = data.settings
-        .map((setting, i) => i)
-        .filter((i) => Object.keys(here).every((key) => key === name || data.settings[i].values[key] === here[key]))
-        .sort((a, b) => data.settings[a].values[name] - data.settings[b].values[name]);
-      const x = same.map((i) => data.settings[i].values[name]);
-      const traces = atK(now, (scheme, column) => {
-        const pick = (part) => same.map((i) => data.acceptance[i][part][column]);
-        return band(scheme, x, pick("mean"), pick("low"), pick("high"));
-      });
-      return { traces: traces, layout: layout(axis(name.replace(/_/g, " ").replace("top p", "top-p"), { tickvals: x }), probability("mean acceptance")) };
-    };
-  }
-  if (data.decode.length > 0) {
-    charts["chart-decode"] = () => {
-      const known = data.decode.filter((row) => row.predicted !== null);
-      const top = Math.max(1, ...known.map((row) => Math.max(row.predicted, row.measured_high || row.measured))) * 1.05;
-      return {
-        traces: [
-          {
-            type: "scatter",
-            mode: "lines",
-            x: [1, top],
-            y: [1, top],
-            name: "measured = predicted",
-            line: { color: "#777777", width: 1, dash: "dot" },
-            hoverinfo: "skip",
-          },
-          {
-            type: "scatter",
-            mode: "markers",
-            x: known.map((row) => row.predicted),
-            y: known.map((row) => row.measured),
-            error_y: {
-              type: "data",
-              symmetric: false,
-              array: known.map((row) => (row.measured_high === null ? 0 : row.measured_high - row.measured)),
-              arrayminus: known.map((row) => (row.measured_low === null ? 0 : row.measured - row.measured_low)),
-            },
-            text: known.map((row) => brief(row.decoder)),
-            name: "decoders",
-            marker: { color: COLOURS[0], size: 9 },
-            hovertemplate: "%{text}<br>predicted %{x:.3f}, measured %{y:.3f}<extra></extra>",
-          },
-        ],
-        layout: layout(axis("predicted tokens per target call"), axis("measured tokens per target call")),
-      };
-    };
-  }
-
-  // A wide chart has its legend beside it, a narrow one below it and grows by the legend's lines.
-  const NARROW = 620;
-  function placed(chart, width) {
-    const named = chart.traces.filter((trace) => trace.showlegend !== false);
-    const height = chart.layout.height || Math.max(370, 110 + 20 * named.length);
-    chart.layout.showlegend = named.length > 1;
-    chart.layout.height = height;
-    if (width < NARROW) {
-      chart.layout.legend = { orientation: "h", x: 0, xanchor: "left", y: -70 / (height - 86), yanchor: "top", font: { size: 11 }, tracegroupgap: 0 };
-      chart.layout.margin = { l: 48, r: 8, t: 34, b: 52 };
-      chart.layout.height = height + (chart.layout.showlegend ? 21 * named.length : 0);
-      if (chart.rows) {
-        chart.layout.yaxis.showticklabels = false; // no room beside the rows: names go into them
-        chart.layout.annotations = chart.rows.map((text, row) => ({
-          x: 0, y: -row + 0.02, xanchor: "left", yanchor: "bottom", text: text, showarrow: false, bgcolor: "#ffffffb0", font: { size: 11 },
-        }));
-      }
-    }
-    return chart;
-  }
-
-  let paper = 0; // width on paper while printing, else 0
-  function draw(ids, now) {
-    return Promise.all(
-      ids.filter((id) => byId(id)).map((id) => {
-        const width = paper || byId(id).clientWidth;
-        const chart = placed(charts[id](now), width);
-        chart.layout.width = width; // said, because the library measures its element on the first drawing only
-        return Plotly.react(byId(id), chart.traces, chart.layout, CONFIG);
-      })
-    );
-  }
-
-  // ---- the recommendation in words --------------------------------------------------------------------------------------
   const say = (id, text) => {
     byId(id).textContent = text;
   };
-  const list = (id, lines) => {
-    byId(id).replaceChildren();
-    for (const text of lines) {
-      byId(id).appendChild(document.createElement("li")).textContent = text;
-    }
+  const element = (name, text, className) => {
+    const made = document.createElement(name);
+    made.textContent = text;
+    made.className = className || "";
+    return made;
   };
-  const fill = (id, rows) => {
-    if (!byId(id)) {
-      return;
-    }
-    byId(id).replaceChildren();
-    for (const cells of rows) {
-      const row = byId(id).appendChild(document.createElement("tr"));
-      for (const text of cells) {
-        row.appendChild(document.createElement("td")).textContent = text;
-      }
-    }
+  const row = (cells, name) => {
+    const made = document.createElement("tr");
+    made.append(...cells.map((text) => element(name || "td", text)));
+    return made;
   };
-  const named = (option) => data.schemes[option.scheme].label + ", k\u00a0=\u00a0" + option.k;
-
-  function recommend(now) {
-    const wanted = candidate(now);
-    const found = options(now, now.levels, wanted);
-    say("draft-cost-value", number(now.draftCost, 2));
-    say("verify-cost-value", number(now.verifyCost, 3));
-    say("levels-value", String(now.levels));
-    fill("setting-rows", data.settings.flatMap((setting, i) => {
-      const best = options(Object.assign({}, now, { setting: i }), now.levels, wanted)[0];
-      return best
-        ? [[setting.label, data.schemes[best.scheme].label, String(best.k), ends(best.acceptance, best.acceptanceUpper, 4),
-            ends(best.tokens, best.tokensUpper, 3), ends(best.speed, best.speedUpper, 3, "×")]]
-        : [];
+  function show(now) {
+    const card = cardOf(now, now.setting);
+    byId("card").className = card.tone;
+    ["title", "what", "who", "basis", "ask"].forEach((part) => say("card-" + part, card[part]));
+    byId("card-boxes").replaceChildren(...card.boxes.map((box) => {
+      const made = document.createElement("div");
+      made.append(element("dd", box.value), element("dt", box.label), element("dd", box.note, "note"));
+      return made;
     }));
-    if (found.length === 0) {
-      fill("recommendation-rows", []);
-      ["best-scheme", "best-tokens", "best-speed"].forEach((id) => say(id, "–"));
-      list("best-notes", ["Choose at least one scheme."]);
-      return;
+    document.querySelector("#plans thead").replaceChildren(row(card.head, "th"));
+    document.querySelector("#plans tbody").replaceChildren(...card.rows.map((cells) => row(cells)));
+    if (byId("setting-rows")) {
+      byId("setting-rows").replaceChildren(...measured.settings.map((label, setting) => {
+        const there = setting === now.setting ? card : cardOf(now, setting);
+        return row([label, there.title, there.what, there.who ? there.boxes[0].value : ""]);
+      }));
     }
-    const best = found[0];
-    say("best-scheme", named(best));
-    say("best-tokens", ends(best.tokens, best.tokensUpper, 3));
-    say("best-speed", ends(best.speed, best.speedUpper, 3, "×"));
-    const wider = best.speedLow < best.speed || best.speedHigh > best.speedUpper; // with one prompt only the ends are known
-    say("best-tokens-range", wider ? range(best.tokensLow, best.tokensHigh, 3) : "");
-    say("best-speed-range", wider ? range(best.speedLow, best.speedHigh, 3) : "");
-    list("best-notes", notes(now, found, wanted));
-    fill("recommendation-rows", found.slice(0, 8).map((option) => [
-      data.schemes[option.scheme].label,
-      String(option.k),
-      ends(option.acceptance, option.acceptanceUpper, 4),
-      ends(option.tokens, option.tokensUpper, 3),
-      String(draftedTokens(option.k, now.levels)),
-      number(callCost(option.k, now.levels, now), 3),
-      ends(option.speed, option.speedUpper, 3, "×"),
-    ]));
-  }
-
-  function notes(now, found, wanted) {
-    const best = found[0];
-    const lines = [];
-    const most = Math.max(...found.map((option) => option.speedUpper));
-    if (most <= 1) {
-      lines.push("At these costs nothing here beats plain decoding: do not speculate.");
-    } else if (best.speed <= 1) {
-      lines.push("Whether anything here beats plain decoding is undecided: between " + number(best.speed, 2) + "× and " + number(most, 2) +
-        "×; log more tokens (larger m).");
-    }
-    if (data.intervals) {
-      lines.push("Only both ends of each value are certified; choices are ordered by the lower one.");
-    }
-    const near = found.slice(1).filter((option) => option.speed >= best.speed * (1 - NEAR));
-    if (near.length > 0) {
-      const close = data.intervals ? "Lower end within 1 %: " : "Within 1 % of it: ";
-      lines.push(close + near.slice(0, 4).map(named).join("; ") + (near.length > 4 ? "; and others." : "."));
-    }
-    if (best.k === ks[ks.length - 1] && ks.length > 1 && best.speed > 1) {
-      lines.push("k = " + best.k + " is the largest number of drafts measured; more may pay.");
-    }
-    const rival = found.find((option) => data.schemes[option.scheme].kind !== "optimum");
-    if (data.schemes[best.scheme].kind === "optimum") {
-      lines.push("It attains the optimum of its drafts." +
-        (rival ? " Best other verifier: " + named(rival) + ", with " + ends(rival.speed, rival.speedUpper, 3, "×") + "." : ""));
-    }
-    const optimum = data.schemes[best.scheme].optimum;
-    if (optimum !== null && optimum !== best.scheme && data.schemes[optimum].kind === "optimum" && columnOf[optimum].has(best.k)) {
-      const means = data.acceptance[now.setting];
-      const limit = columnOf[optimum].get(best.k);
-      const reach = ["mean", "upper"].map((part) => speed(means[part][limit], best.k, now.levels, now));
-      lines.push(
-        "An optimal verifier on the same drafts would reach " + ends(reach[0], reach[1], 3, "×") +
-          (data.intervals ? "." : ", " + number(100 * (reach[0] / best.speed - 1), 1) + " % more.")
-      );
-    }
-    let length = best;
-    for (let levels = 1; levels <= MOST_LEVELS; levels += 1) {
-      const candidate = options(now, levels, wanted)[0];
-      if (candidate.speed > length.speed * (1 + 1e-12)) {
-        length = candidate;
-      }
-    }
-    if (length.levels !== now.levels) {
-      const faster = data.intervals ? "Another draft length has a larger lower end: " : "Another draft length would be faster: ";
-      lines.push(
-        faster + length.levels + (length.levels === 1 ? " level" : " levels") + " with " +
-          named(length) + " gives " + ends(length.speed, length.speedUpper, 3, "×") + "."
-      );
-    } else {
-      const superlative = data.intervals ? " has the largest lower end." : " is the fastest.";
-      lines.push("Of 1 to " + MOST_LEVELS + " drafted levels, " + now.levels + superlative);
-    }
-    return lines;
-  }
-
-  // ---- wiring -----------------------------------------------------------------------------------------------------------
-  const everything = Object.keys(charts);
-  const refresh = (ids) => {
-    const now = state();
+    say("budget-value", String(now.budget));
+    say("draft-cost-value", own ? fixed(now.costs.draft[0][1], 2) : "–");
+    say("verify-cost-value", own ? byId("verify-cost").value : "–");
+    byId("back").hidden = !own && now.budget === answer.budget;
     document.querySelectorAll("[data-say=setting]").forEach((node) => {
-      node.textContent = data.settings[now.setting].label;
+      node.textContent = measured.settings[now.setting];
     });
     document.querySelectorAll("[data-say=k]").forEach((node) => {
       node.textContent = "k\u00a0=\u00a0" + now.k;
@@ -507,34 +232,255 @@
     document.querySelectorAll("[data-setting]").forEach((node) => {
       node.hidden = Number(node.dataset.setting) !== now.setting;
     });
-    recommend(now);
+  }
+
+  // ---- charts -----------------------------------------------------------------------------------------------------------
+  const AXIS = { gridcolor: "#e6e6e6", zerolinecolor: "#bbbbbb", linecolor: "#888888", ticks: "outside", automargin: true };
+  const axis = (title, extra) => Object.assign({}, AXIS, { title: { text: title } }, extra || {});
+  const NARROW = 620;
+  const layout = (width, x, y, height, right) => ({
+    xaxis: x, yaxis: y, width, height, showlegend: false, hovermode: "closest",
+    margin: { l: width < NARROW ? 48 : 60, r: right, t: 12, b: 48 },
+    paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff",
+    font: { family: "Helvetica, Arial, sans-serif", size: 13, color: "#222222" },
+  });
+  const CONFIG = { displayModeBar: false }; // its buttons would lie on the labels, and one of them uploads the chart
+
+  const dark = new Map(); // colours of schemes: the same in every chart
+  measured.schemes.forEach((scheme, i) => {
+    const rank = measured.schemes.slice(0, i).filter((other) => (other.kind === "optimum") === (scheme.kind === "optimum")).length;
+    const colour = scheme.kind === "optimum" ? "#000000" : COLOURS[rank % COLOURS.length];
+    dark.set(i, { colour, dash: DASHES[(scheme.kind === "optimum" ? rank : Math.floor(rank / COLOURS.length)) % DASHES.length] });
+  });
+  dark.set(CHAIN, { colour: "#777777", dash: "solid" });
+
+  // A name on at most three lines of so many characters, broken between words where it can be.
+  function broken(text, most) {
+    const lines = [];
+    for (const word of text.split(" ").flatMap((one) => one.match(new RegExp(".{1," + most + "}", "gu")) || [])) {
+      const last = lines.length - 1;
+      if (last >= 0 && lines[last].length + word.length < most) {
+        lines[last] += " " + word;
+      } else if (lines.push(word) > 3) {
+        return [...lines.slice(0, 2), lines[2].slice(0, most - 1) + "…"];
+      }
+    }
+    return lines;
+  }
+
+  // A few lines with bands, each labelled at its end; labels that would overlap are moved apart.
+  function lineChart(width, lines, xaxis, title) {
+    const right = width < NARROW ? 112 : 170;
+    const height = paper ? 270 : 340;
+    const values = lines.flatMap((line) => [...line.y, ...(line.low || []), ...(line.high || [])]).filter((y) => y !== null);
+    const [least, most] = [Math.min(...values), Math.max(...values)];
+    const room = 0.06 * (most - least) || 0.1;
+    const chart = layout(width, xaxis, axis(title, { range: [least - room, most + room] }), height, right);
+    const plot = height - chart.margin.t - chart.margin.b;
+    const pixel = (y) => ((most + room - y) / (most - least + 2 * room)) * plot;
+    const labels = lines.filter((line) => line.label && line.y.length > 0).map((line) => {
+      const text = broken(line.label, width < NARROW ? 14 : 22);
+      return { line, text: text.map(plain).join("<br>"), size: 15 * text.length + 2, at: pixel(line.y[line.y.length - 1]) };
+    }).sort((a, b) => a.at - b.at);
+    let free = 0;
+    for (const label of labels) {
+      label.at = Math.max(label.at, free + label.size / 2);
+      free = label.at + label.size / 2;
+    }
+    let floor = plot + chart.margin.b;
+    for (const label of labels.reverse()) {
+      label.at = Math.min(label.at, floor - label.size / 2);
+      floor = label.at - label.size / 2;
+    }
+    chart.annotations = labels.map((label) => ({
+      xref: "paper", yref: "paper", x: 1, y: 1 - label.at / plot, xanchor: "left", yanchor: "middle", xshift: 6, align: "left", showarrow: false,
+      text: label.text, font: { size: 12, color: label.line.colour },
+    }));
+    return { traces: lines.flatMap(lineTraces), layout: chart };
+  }
+  function lineTraces(line) {
+    const keep = line.x.map((_, i) => i).filter((i) => line.y[i] !== null);
+    const sure = line.low ? keep.filter((i) => line.low[i] !== null && line.high[i] !== null) : [];
+    const traces = [];
+    if (sure.length > 0) {
+      traces.push({
+        type: "scatter", mode: "lines", hoverinfo: "skip", fill: "toself", fillcolor: line.colour + "1c",
+        line: { width: sure.length === 1 ? 3 : 0, color: line.colour + "1c" },
+        x: [...sure.map((i) => line.x[i]), ...sure.map((i) => line.x[i]).reverse()],
+        y: [...sure.map((i) => line.high[i]), ...sure.map((i) => line.low[i]).reverse()],
+      });
+    }
+    traces.push({
+      type: "scatter", mode: line.points ? "lines+markers" : "lines", name: plain(line.label || ""),
+      x: keep.map((i) => line.x[i]), y: keep.map((i) => line.y[i]),
+      text: keep.map((i) => (line.low && line.low[i] !== null ? " (" + fixed(line.low[i], 3) + " to " + fixed(line.high[i], 3) + ")" : "")),
+      line: { color: line.colour, dash: line.dash, width: line.width || 2, shape: line.shape || "linear" },
+      marker: { color: line.colour, size: 7 },
+      hovertemplate: plain(cut(line.label || "", 44)) + "<br>%{x}: %{y:.3f}%{text}<extra></extra>",
+    });
+    return traces;
+  }
+
+  const powers = (most) => [1, 2, 4, 8, 16, 32, 64].filter((n) => n <= most);
+  const ks = Array.from(new Set(measured.columns.map((column) => column.k))).sort((a, b) => a - b);
+  const columnOf = measured.schemes.map(() => new Map());
+  measured.columns.forEach((column, index) => columnOf[column.scheme].set(column.k, index));
+
+  // The lossless schemes that accept most at this k.
+  const chosen = (now) => {
+    const mean = measured.acceptance[now.setting].mean;
+    return measured.schemes.map((_, i) => i)
+      .filter((i) => ["optimum", "verifier"].includes(measured.schemes[i].kind) && columnOf[i].has(now.k) && mean[columnOf[i].get(now.k)] !== null)
+      .sort((a, b) => mean[columnOf[b].get(now.k)] - mean[columnOf[a].get(now.k)]).slice(0, MOST_LINES).sort((a, b) => a - b);
+  };
+  const styled = (scheme, line) => Object.assign({ label: measured.schemes[scheme].short, points: true }, dark.get(scheme), line);
+  const overBins = (table, now) => chosen(now).map((scheme) => {
+    const pick = (rows) => rows.map((one) => one[columnOf[scheme].get(now.k)]);
+    return styled(scheme, { x: table.centre, y: pick(table.mean), low: pick(table.low), high: pick(table.high) });
+  });
+
+  // The best speed within every budget up to the largest.
+  function overBudget(plans, costs) {
+    const x = Array.from({ length: answer.budget }, (_, i) => i + 1);
+    const best = new Array(answer.budget + 1).fill(null);
+    for (const plan of plans) {
+      if (plan.nodes <= answer.budget) {
+        best[plan.nodes] = Math.max(best[plan.nodes] || 0, speedOf(plan, costs));
+      }
+    }
+    const first = best.findIndex((value) => value !== null);
+    for (let n = first + 1; first > 0 && n <= answer.budget; n += 1) {
+      best[n] = Math.max(best[n] || 0, best[n - 1]);
+    }
+    return { x: x.slice(first - 1), y: best.slice(first), shape: "hv" };
+  }
+
+  const charts = {
+    "chart-speed": (now, width) => {
+      const plans = answer.plans[now.setting];
+      const chain = plans.all.filter((plan) => plan.scheme === CHAIN);
+      let lines = [];
+      if (now.costs) {
+        const schemes = bestOfEach(plans, now.costs, now.budget).map((plan) => plan.scheme).filter((scheme) => scheme !== CHAIN);
+        lines = (chain.length > 0 ? [CHAIN] : []).concat(schemes.slice(0, MOST_LINES - 2)).map((scheme) => Object.assign(
+          { label: answer.short[scheme] }, dark.get(scheme), overBudget(plans.all.filter((plan) => plan.scheme === scheme), now.costs)));
+      } else {
+        lines = [["cheap", answer.cheap, "#1a7f37"], ["dear", answer.dear, "#b3261e"]].flatMap(([name, costs, colour]) =>
+          [["best tree if " + name, plans.all, "solid"], ["best chain if " + name, chain, "dot"]].filter(([, some]) => some.length > 0)
+            .map(([label, some, dash]) => Object.assign({ label, colour, dash }, overBudget(some, costs))));
+      }
+      lines = lines.filter((line) => line.y.length > 0);
+      lines.push({ label: "plain decoding", colour: "#999999", dash: "dot", width: 1, x: [1, answer.budget], y: [1, 1] });
+      const chart = lineChart(width, lines, axis("drafted tokens of a call, at most", { tickvals: powers(answer.budget), type: answer.budget > 8 ? "log" : "linear" }), "× plain decoding");
+      if (now.budget < answer.budget) {
+        chart.layout.shapes = [{ type: "line", x0: now.budget, x1: now.budget, yref: "paper", y0: 0, y1: 1, line: { color: "#555555", width: 1, dash: "dot" } }];
+      }
+      return chart;
+    },
+    "chart-acceptance": (now, width) => {
+      const table = measured.acceptance[now.setting];
+      const lines = chosen(now).map((scheme) => {
+        const x = Array.from(columnOf[scheme].keys()).sort((a, b) => a - b);
+        const pick = (values) => x.map((k) => values[columnOf[scheme].get(k)]);
+        return styled(scheme, { x, y: pick(table.mean), low: pick(table.low), high: pick(table.high) });
+      });
+      return lineChart(width, lines, axis("number of drafts k", { tickvals: ks, type: ks[ks.length - 1] > 8 ? "log" : "linear" }), "mean acceptance");
+    },
+    "chart-entropy": (now, width) => lineChart(width, overBins(measured.entropy[now.setting], now), axis("entropy of the target (nats)"), "mean acceptance"),
+    "chart-position": (now, width) => lineChart(width, overBins(measured.position[now.setting], now), axis("position in the text (tokens)"), "mean acceptance"),
+    // One row per scheme: the histogram of its positions above a bar with quantiles, median and mean.
+    "chart-spread": (now, width) => {
+      const spread = measured.spread[now.setting];
+      const mean = measured.acceptance[now.setting].mean;
+      const rows = chosen(now).map((scheme) => [scheme, columnOf[scheme].get(now.k)]).filter(([, column]) => spread.quantiles[column][0] !== null);
+      const traces = rows.flatMap(([scheme, column], place) => {
+        const share = spread.histogram[column];
+        const scale = 0.62 / Math.max(...share);
+        const colour = dark.get(scheme).colour;
+        const q = spread.quantiles[column];
+        const base = { type: "scatter", hoverinfo: "skip", mode: "lines" };
+        const bar = (from, to, thick) => Object.assign({}, base, { x: [from, to], y: [-place - 0.12, -place - 0.12], line: { color: colour, width: thick } });
+        return [
+          Object.assign({}, base, {
+            x: [0, ...share.flatMap((_, i) => [i / share.length, (i + 1) / share.length]), 1],
+            y: [-place, ...share.flatMap((value) => [value * scale - place, value * scale - place]), -place],
+            fill: "toself", fillcolor: colour + "3a", line: { color: colour, width: 1.2 },
+          }),
+          bar(q[0], q[4], 1.5),
+          bar(q[1], q[3], 7),
+          {
+            type: "scatter", mode: "markers", x: [q[2], mean[column]], y: [-place - 0.12, -place - 0.12], text: ["median", "mean"],
+            marker: { opacity: 1, color: "#ffffff", symbol: ["circle", "diamond"], size: [9, 10], line: { color: colour, width: 2 } },
+            hovertemplate: plain(cut(measured.schemes[scheme].short, 44)) + "<br>%{text} %{x:.3f}<extra></extra>",
+          },
+        ];
+      });
+      const ticks = { showticklabels: false, range: [-rows.length + 0.65, 0.75], ticks: "", zeroline: false, showgrid: false };
+      const chart = layout(width, axis("acceptance at one position", { range: [-0.02, 1.02] }), Object.assign({}, AXIS, ticks), 80 + 58 * rows.length, 12);
+      chart.annotations = rows.map(([scheme], place) => ({
+        x: 0, y: 0.3 - place, xanchor: "left", yanchor: "middle", showarrow: false, bgcolor: "#ffffffc0", font: { size: 12 },
+        text: plain(cut(measured.schemes[scheme].short, 44)),
+      }));
+      return { traces, layout: chart };
+    },
+    "chart-decode": (now, width) => {
+      const known = measured.decode.filter((one) => one.predicted !== null);
+      const top = Math.max(1, ...known.map((one) => Math.max(one.predicted, one.measured_high || one.measured))) * 1.05;
+      const traces = [
+        { type: "scatter", mode: "lines", x: [1, top], y: [1, top], line: { color: "#777777", width: 1, dash: "dot" }, hoverinfo: "skip" },
+        {
+          type: "scatter", mode: "markers", x: known.map((one) => one.predicted), y: known.map((one) => one.measured),
+          error_y: {
+            type: "data", symmetric: false,
+            array: known.map((one) => (one.measured_high === null ? 0 : one.measured_high - one.measured)),
+            arrayminus: known.map((one) => (one.measured_low === null ? 0 : one.measured - one.measured_low)),
+          },
+          text: known.map((one) => plain(cut(one.decoder, 44))), marker: { color: COLOURS[0], size: 9 },
+          hovertemplate: "%{text}<br>predicted %{x:.3f}, measured %{y:.3f}<extra></extra>",
+        },
+      ];
+      return { traces, layout: layout(width, axis("predicted tokens per target call"), axis("measured"), 340, 16) };
+    },
+  };
+
+  let paper = 0; // width on paper while printing, else 0
+  const draw = (ids, now) => Promise.all(ids.map((id) => {
+    const place = byId(id);
+    const width = paper || (place && place.clientWidth); // said, because the library measures its element on the first drawing only
+    if (!width) {
+      return Promise.resolve(); // not on this page, or hidden
+    }
+    const chart = charts[id](now, width);
+    return Plotly.react(place, chart.traces, chart.layout, CONFIG);
+  }));
+
+  // ---- wiring -----------------------------------------------------------------------------------------------------------
+  const everything = Object.keys(charts);
+  const refresh = (ids) => {
+    const now = state();
+    show(now);
     return draw(ids, now);
   };
   ["setting", "drafts"].forEach((id) => byId(id).addEventListener("change", () => refresh(everything)));
-  ["draft-cost", "verify-cost", "levels"].forEach((id) => byId(id).addEventListener("input", () => refresh(["chart-speed"])));
-  if (byId("consider-optimum")) {
-    byId("consider-optimum").addEventListener("change", () => refresh(["chart-speed"]));
-  }
-  data.schemes.forEach((scheme, i) => byId("scheme-" + i).addEventListener("change", () => refresh(everything)));
+  byId("budget").addEventListener("input", () => refresh(["chart-speed"]));
+  ["draft-cost", "verify-cost"].forEach((id) => byId(id).addEventListener("input", () => {
+    own = true;
+    refresh(["chart-speed"]);
+  }));
+  byId("back").addEventListener("click", () => {
+    own = false;
+    byId("controls").reset();
+    refresh(["chart-speed"]);
+  });
 
-  // Paper has one width, whatever the window had: redraw for it, and open what is folded.
-  const PAPER = 660;
-  const folded = [];
-  window.addEventListener("beforeprint", () => {
-    document.querySelectorAll("main details:not([open])").forEach((node) => {
-      folded.push(node);
-      node.open = true;
-    });
-    paper = PAPER;
-    refresh(everything);
-  });
-  window.addEventListener("afterprint", () => {
-    folded.splice(0).forEach((node) => {
-      node.open = false;
-    });
-    paper = 0;
-    refresh(everything);
-  });
+  // Paper has one width, whatever the window had.
+  const PAPER = 680;
+  const printing = (width) => () => {
+    paper = width;
+    refresh(["chart-speed"]);
+  };
+  window.addEventListener("beforeprint", printing(PAPER));
+  window.addEventListener("afterprint", printing(0));
 
   // The column can change its width at any time, while the first charts are drawn too, and without a resize of the window: a
   // scroll bar appears. What counts is the width that the charts were drawn at.

@@ -15,7 +15,7 @@ from ..trace.base import PATH
 from .aggregate import Aggregates, Binned
 from .decoded import DecodeRun
 from .reading import SETTING_COLUMNS, Run, SchemeColumn, class_of
-from .survey import first_setting
+from .text import shown
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 HISTOGRAM_BINS = 40
@@ -39,6 +39,7 @@ class Scheme:
         usable: whether it can be chosen: a verifier, or an optimum that one of `otm` attains.
         columns: indices into `run.schemes`, ascending in k.
         optimum: index of the scheme that is the optimum of the same law, None without one.
+        attained: the class of `otm` that attains it, for an optimum that one does; else empty.
     """
 
     identity: str
@@ -50,6 +51,7 @@ class Scheme:
     usable: bool
     columns: tuple[int, ...]
     optimum: int | None
+    attained: str
 
 
 def schemes_of(run: Run) -> tuple[Scheme, ...]:
@@ -69,37 +71,40 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
         name = run.schemes[columns[0]].label
         rule = ", by rule" if len(definitions[identity, law]) > 1 and definition == "rule" else ""
         label = f"{name}{rule} ({LAWS.get(law, law)})".replace(") (", "; ")  # parameters and law share one pair of brackets
-        attained = kinds[key] == "optimum" and law in ATTAINED
+        by = ATTAINED.get(law, "").removeprefix("otm.")
+        attained = kinds[key] == "optimum" and bool(by)
         if attained:
             name = label = f"optimum, {LAWS[law]} drafts ({ATTAINED[law]})"
         usable = attained or kinds[key] == "verifier"
-        schemes.append(Scheme(identity, law, definition, name, label, kinds[key], usable, tuple(columns), optima[0]))
+        schemes.append(
+            Scheme(
+                identity, law, definition, name, label, kinds[key], usable, tuple(columns), optima[0], by if attained else ""
+            )
+        )
     return tuple(schemes)
 
 
-def payload(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any]:
-    """Return everything that the page's script needs, as JSON values; undefined numbers are None."""
+def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any]:
+    """Return what the page's script draws of the measurements, as JSON values; undefined numbers are None."""
     schemes = schemes_of(run)
     scheme_of = {column: i for i, scheme in enumerate(schemes) for column in scheme.columns}
-    settings = [dict(zip(run.setting_columns, values, strict=True)) for values in found.survey.settings]
+    settings = range(len(found.survey.settings))
     return {
-        "first": first_setting(found.survey.settings),
-        "settings": [{"values": values, "label": setting_label(values, run)} for values in settings],
-        "varied": varied(run, found),
-        "intervals": any(column.is_interval for column in run.schemes),
-        "schemes": [
-            {"label": s.label, "kind": s.kind, "usable": s.usable, "optimum": s.optimum, "law": s.law} for s in schemes
-        ],
+        "settings": setting_labels(run, found),
+        "schemes": [{"label": s.label, "short": s.attained or s.label, "kind": s.kind} for s in schemes],
         "columns": [{"scheme": scheme_of[i], "k": column.k} for i, column in enumerate(run.schemes)],
-        "acceptance": [
-            _band(low, high) | {"upper": clean(high.mean)} for low, high in zip(found.lower, found.upper, strict=True)
-        ],
-        "gap": [_band(low, high) for low, high in zip(found.gap_low, found.gap_high, strict=True)],
+        "acceptance": [_band(low, high) for low, high in zip(found.lower, found.upper, strict=True)],
         "entropy": [_bins(binned) for binned in found.by_entropy],
         "position": [_bins(binned) for binned in found.by_position],
-        "spread": [_spread(found, s, len(run.schemes)) for s in range(len(settings))],
+        "spread": [_spread(found, s, len(run.schemes)) for s in settings],
         "decode": [] if decode is None else [dataclasses.asdict(row) for row in decode.predicted(run, found)],
     }
+
+
+def setting_labels(run: Run, found: Aggregates) -> list[str]:
+    """Return the sampling settings in words."""
+    values = (dict(zip(run.setting_columns, values, strict=True)) for values in found.survey.settings)
+    return [shown(setting_label(each, run)) for each in values]
 
 
 def varied(run: Run, found: Aggregates) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -10,55 +9,45 @@ import numpy as np
 
 from . import words
 from .aggregate import Aggregates
+from .answer import Answer
 from .decoded import DecodeRow, DecodeRun
-from .findings import COSTS, all_ks, best_draft_temperature, fastest, first_k, short
+from .findings import all_ks, best_draft_temperature, first_k, short
 from .reading import Run, read_prompts
-from .summary import ATTAINED, HISTOGRAM_BINS, LAWS, Scheme, schemes_of, setting_label, varied
-from .survey import first_setting
+from .summary import Scheme, schemes_of, setting_labels, varied
 from .text import interval_text, shown
 
-KINDS = (
-    ("optimum", "optima"),
-    ("verifier", "lossless verifiers"),
-    ("lossy", "lossy schemes"),
-    ("bound", "proven lower bounds"),
-)
 _LISTED_PROMPTS = 5
 _LONGEST_VALUE = 400
 
 
-def view(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any]:
+def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) -> dict[str, Any]:
     """Return the text of a report, plain strings throughout; whoever writes it escapes it."""
     schemes = schemes_of(run)
-    first = first_setting(found.survey.settings)
-    labels = [shown(setting_label(dict(zip(run.setting_columns, v, strict=True)), run)) for v in found.survey.settings]
+    labels = setting_labels(run, found)
     names = varied(run, found)
     return {
         "title": f"{model_name(run, 'draft')} drafting for {model_name(run, 'target')}",
         "intro": _intro(run, found),
-        "warnings": [shown(line) for line in words.warnings(run, found)],
-        "short": short(run, found, schemes, first, labels[first]),
+        "warnings": [shown(line) for line in [*words.warnings(run, found), *answer.warnings]],
+        "card": answer.cards[answer.first],
+        "cards": list(zip(labels, answer.cards, strict=True)),
+        "setting_words": words.setting_words(labels[answer.first], len(labels), advised=answer.advised is not None),
+        "budget": answer.budget,
+        "short": [short(run, found, schemes, s) for s in range(len(labels))],
         "settings": labels,
-        "first": first,
+        "first": answer.first,
         "ks": all_ks(run),
         "first_k": first_k(run),
-        "kinds": [kind for kind in KINDS if any(scheme.kind == kind[0] for scheme in schemes)],
-        "schemes": [{"index": i, "label": shown(s.label), "kind": s.kind} for i, s in enumerate(schemes)],
-        "attained": ", ".join(f"{ATTAINED[s.law]} ({LAWS[s.law]})" for s in schemes if s.usable and s.kind == "optimum"),
-        "costs": dataclasses.asdict(COSTS),
         "interval_words": words.interval_words(run, found),
         "band_words": words.band_words(run, found),
-        "has_gap": any(s.optimum is not None and s.kind == "verifier" for s in schemes),
         "has_entropy": any(len(binned.centre) for binned in found.by_entropy),
-        "histogram_bins": HISTOGRAM_BINS,
         "prompts": _prompts(run, found),
-        "varied": [(name.replace("_", "-"), name.replace("_", " ").replace("top p", "top-p")) for name in names],
         "best_draft_temperature": best_draft_temperature(run, found, schemes) if "draft_temperature" in names else "",
         "decode": [] if decode is None else [_decode_row(row) for row in decode.predicted(run, found)],
+        "decode_setting": None if decode is None else decode.setting(run, found),
         "prediction": words.PREDICTION,
         "decode_notes": [] if decode is None else [shown(note) for note in decode.notes(run, found)],
         "tables": [_table(run, found, schemes, s) for s in range(len(labels))],
-        "fastest": fastest(run, found, labels),
         "terms": [(shown(term), shown(text)) for term, text in words.terms(schemes)],
         "method": [shown(line) for line in words.method(run, found)],
         "provenance": provenance(run),
@@ -99,20 +88,26 @@ def _intro(run: Run, found: Aggregates) -> str:
     )
 
 
-def _prompts(run: Run, found: Aggregates) -> list[dict[str, Any]]:
-    """Return the hardest and the easiest prompts with what is known of them."""
-    if found.prompts is None or len(found.prompts[0]) < 2:
+def _prompts(run: Run, found: Aggregates) -> list[list[dict[str, Any]]]:
+    """Return the hardest and the easiest prompts of each setting with what is known of them."""
+    if found.prompts is None or len(found.prompts[0][0]) < 2:
         return []
-    numbers, means = found.prompts
-    count = min(_LISTED_PROMPTS, len(numbers) // 2)
-    chosen = [*range(count), *range(len(numbers) - count, len(numbers))]
-    texts = read_prompts(run, [int(numbers[i]) for i in chosen])
-    rows = []
-    for n, i in enumerate(chosen):
-        name, text = texts.get(int(numbers[i]), ("", ""))
-        name = name or f"prompt {numbers[i]}"
-        rows.append({"overlap": f"{means[i]:.3f}", "name": shown(name), "text": shown(text.strip()), "gap": n == count})
-    return rows
+    chosen = []
+    for numbers, means in found.prompts:
+        count = min(_LISTED_PROMPTS, len(numbers) // 2)
+        places = [*range(count), *range(len(numbers) - count, len(numbers))]
+        chosen.append([(int(numbers[i]), float(means[i]), n == count) for n, i in enumerate(places)])
+    texts = read_prompts(run, sorted({number for rows in chosen for number, _, _ in rows}))
+    shown_rows = []
+    for rows in chosen:
+        told = [(*texts.get(number, ("", "")), number, mean, gap) for number, mean, gap in rows]
+        shown_rows.append(
+            [
+                {"overlap": f"{mean:.3f}", "name": shown(name or f"prompt {number}"), "text": shown(text.strip()), "gap": gap}
+                for name, text, number, mean, gap in told
+            ]
+        )
+    return shown_rows
 
 
 def _decode_row(row: DecodeRow) -> dict[str, str]:

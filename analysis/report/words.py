@@ -115,14 +115,12 @@ def band_words(run: Run, found: Aggregates) -> str:
     return f"Line: certified lower end. Band: from there to the certified upper end{widened}."
 
 
-def setting_words(run: Run, label: str, settings: int) -> str:
-    """Return which sampling setting the findings are for, and by what rule it was chosen."""
-    if settings == 1 or run.trace is not None:
-        return f"All of this is for {label}."
-    return (
-        f"All of this is for {label}. Of the {settings} sampling settings measured it is the one nearest to plain sampling "
-        "(temperature 1, no top-p)."
-    )
+def setting_words(label: str, settings: int, *, advised: bool) -> str:
+    """Return which sampling setting is shown first, and by what rule it was chosen."""
+    if settings == 1:
+        return f"Sampling: {label}"
+    which = "the one that the advice is for" if advised else "the nearest to plain sampling"
+    return f"Sampling: {label}, of {settings} measured {which}"
 
 
 def method(run: Run, found: Aggregates) -> list[str]:

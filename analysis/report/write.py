@@ -1,6 +1,7 @@
 """`python -m analysis report`: a measured run as a page that opens from disk, and as a Markdown summary.
 
-`reading` reads, `aggregate` averages, `summary`, `view` and `words` say it, `page` and `markdown` write it.
+`reading` reads, `aggregate` averages, `plans` and `cost` weigh, `card` answers, `summary`, `view` and `words` say it, `page` and
+`markdown` write it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from pathlib import Path
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically
 from . import markdown, page
+from .advised import read_advice
 from .aggregate import aggregate
+from .answer import answer_data, answered
+from .cost import read_latency
 from .decoded import read_decode
 from .reading import open_run
-from .summary import payload
+from .summary import measured_data
 from .view import view
 
 _PAGES = (".html", ".htm", ".md")
@@ -22,11 +26,11 @@ _PAGES = (".html", ".htm", ".md")
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Where a report was written, and its main findings.
+    """Where a report was written, and what it answers.
 
     Attributes:
         html, markdown: the two files.
-        findings: the sentences under "In short".
+        findings: the card, line by line.
     """
 
     html: Path
@@ -34,19 +38,23 @@ class Report:
     findings: tuple[str, ...]
 
 
-def write_report(run: Path, *, out: Path | None = None, decode: Path | None = None) -> Report:
+def write_report(
+    run: Path, *, out: Path | None = None, decode: Path | None = None, latency: Path | None = None, advice: Path | None = None
+) -> Report:
     """Write the report of a run as `report.html` and `report.md`.
 
     Args:
         run: folder that `python -m analysis measure` wrote; an unfinished one gives a report of what is there.
         out: folder for the two files, made if absent. Default: the run's.
         decode: results file of `python -m analysis decode`, to compare predictions with.
+        latency: record of `python -m analysis latency`, or any cost surface: without costs the answer is a range.
+        advice: record of `python -m analysis advise`: the answer at its sampling setting, costs at the others.
 
     Returns:
-        The files' paths and the main findings.
+        The files' paths and the answer.
 
     Raises:
-        AnalysisError: if the run or the decode file cannot be read, is too large to report, or `out` is no folder or cannot be
+        AnalysisError: if the run or another file cannot be read, is too large to report, or `out` is no folder or cannot be
             written.
 
     Cost: two passes over the shards. Memory: bounded, whatever the size of the run; see `analysis.report.aggregate`.
@@ -55,10 +63,14 @@ def write_report(run: Path, *, out: Path | None = None, decode: Path | None = No
         raise AnalysisError(f"--out must be a folder, for report.html and report.md; got {str(out)!r}. Pass a folder.")
     opened = open_run(run)
     decoded = None if decode is None else read_decode(decode)
+    costs = None if latency is None else read_latency(latency)
+    advised = None if advice is None else read_advice(advice)
     found = aggregate(opened)
-    shown = view(opened, found, decoded)
+    answer = answered(opened, found, costs, advised)
+    shown = view(opened, found, decoded, answer)
+    page_data = {"answer": answer_data(opened, answer), "measured": measured_data(opened, found, decoded)}
     folder = out or run
     html, summary = make_folder(folder) / "report.html", folder / "report.md"
-    write_atomically(html, page.render(shown, payload(opened, found, decoded)).encode())
+    write_atomically(html, page.render(shown, page_data).encode())
     write_atomically(summary, markdown.render(shown).encode())
-    return Report(html, summary, tuple(shown["short"]))
+    return Report(html, summary, (*shown["card"].lines, shown["setting_words"]))

@@ -31,14 +31,13 @@ from analysis.report import aggregate as aggregation
 from analysis.report import reading, words
 from analysis.report import survey as surveying
 from analysis.report.aggregate import Aggregates, aggregate
-from analysis.report.cost import Costs, drafted_tokens, speed_up, tokens_per_call
+from analysis.report.answer import answer_data, answered
 from analysis.report.decoded import read_decode
-from analysis.report.findings import choices, verdict
 from analysis.report.markdown import escaped
 from analysis.report.markdown import render as render_markdown
 from analysis.report.page import embedded_json, render
 from analysis.report.reading import Run, open_run
-from analysis.report.summary import LAWS, payload, schemes_of
+from analysis.report.summary import LAWS, measured_data, schemes_of
 from analysis.report.view import view
 from analysis.report.write import write_report
 from analysis.run import manifest as manifests
@@ -57,6 +56,17 @@ class Measured:
     run: Run
     found: Aggregates
     rows: dict[str, np.ndarray]
+
+
+def text_of(run: Run, found: Aggregates) -> dict[str, Any]:
+    """What a report of this run shows as text, without costs."""
+    return view(run, found, None, answered(run, found, None, None))
+
+
+def page_of(run: Run, found: Aggregates) -> str:
+    """The page of this run."""
+    data = {"answer": answer_data(run, answered(run, found, None, None)), "measured": measured_data(run, found, None)}
+    return render(text_of(run, found), data)
 
 
 def measured(folder: Path) -> Measured:
@@ -228,7 +238,7 @@ def test_limits_stay_in_the_range_of_what_is_averaged(tmp_path: Path) -> None:
     means = data.found.statistics[0]
     names = [column.name for column in data.run.statistics]
     assert (means.low >= 0).all() and means.high[names.index("tv")] <= 1 < means.high[names.index("target_entropy")]
-    summary = write_report(data.run.folder).markdown.read_text(encoding="utf-8")
+    summary = write_report(data.run.folder).markdown.read_text(encoding="utf-8").partition("## Mean acceptance")[2]
     limits = [float(end) for pair in re.findall(r"\(([-\d.]+) to ([-\d.]+)\)", summary) for end in pair]
     assert len(limits) > 20 and min(limits) == 0 and max(limits) == 1
 
@@ -406,46 +416,16 @@ def test_out_is_a_folder(plain: Measured, tmp_path: Path, name: str) -> None:
     assert write_report(plain.run.folder, out=tmp_path / "v1.html").html.is_file(), "a folder may be called anything"
 
 
-# ---- the cost model ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("levels", [1, 2, 5])
-def test_cost_model_is_leviathans_for_one_draft(levels: int) -> None:
-    a, c = 0.7, 0.08
-    improvement = (1 - a ** (levels + 1)) / ((1 - a) * (levels * c + 1))  # Leviathan et al. 2023, Theorem 3.8
-    assert speed_up(a, 1, Costs(draft=c, verify=0.0, levels=levels)) == pytest.approx(improvement, rel=1e-14)
-    assert tokens_per_call(0.0, levels) == 1
-    assert tokens_per_call(1.0, levels) == levels + 1
-    assert drafted_tokens(3, levels) == sum(len(_paths(3, depth)) for depth in range(1, levels + 1))
-
-
-def _paths(k: int, depth: int) -> list[tuple[int, ...]]:
-    return [()] if depth == 0 else [(*path, i) for path in _paths(k, depth - 1) for i in range(k)]
-
-
-def test_recommendation_is_the_best_by_brute_force_and_never_lossy(plain: Measured) -> None:
-    for costs in (Costs(), Costs(draft=0.3, verify=0.0, levels=2), Costs(draft=0.02, verify=0.15, levels=4)):
-        ranked = choices(plain.run, plain.found, 3, costs)
-        allowed = [
-            (speed_up(float(plain.found.lower[3].mean[i]), c.k, costs), c.label)
-            for i, c in enumerate(plain.run.schemes)
-            if c.lossless and c.definition != "bound"
-        ]
-        assert ranked[0].speed == max(allowed)[0]
-        assert [choice.speed for choice in ranked] == sorted((speed for speed, _ in allowed), reverse=True)
-
-
-def test_each_setting_gets_its_own_fastest_verifier(plain: Measured) -> None:
-    shown = view(plain.run, plain.found, None)
-    assert [row[0] for row in shown["fastest"]] == shown["settings"]
-    for s, row in enumerate(shown["fastest"]):
-        best = choices(plain.run, plain.found, s, Costs())[0]
-        assert row[1:3] == (best.scheme.label, str(best.k)) and row[5] == f"{best.speed:.3f}×"
-    summary = render_markdown(shown)
-    assert summary.index("## Fastest") < summary.index("## Mean acceptance, temperature 1, no top-p")
-    assert summary.index("## Mean acceptance, temperature 1, no top-p") < summary.index(
-        "## Mean acceptance, temperature 0.7, top-p 0.8"
-    )
+def test_every_setting_has_its_own_answer(plain: Measured) -> None:
+    answer = answered(plain.run, plain.found, None, None)
+    summary = render_markdown(text_of(plain.run, plain.found))
+    for setting, (label, card) in enumerate(text_of(plain.run, plain.found)["cards"]):
+        assert card == answer.cards[setting]
+        assert f"| {label} | {card.title} | {card.what} |" in summary
+    assert len({card.what for card in answer.cards}) == len(answer.cards)
+    assert summary.index("# ") < summary.index(answer.cards[3].what) < summary.index("## The answer at every setting")
+    first, other = "## Mean acceptance, temperature 1, no top-p", "## Mean acceptance, temperature 0.7, top-p 0.8"
+    assert summary.index("## The answer") < summary.index(first) < summary.index(other)
 
 
 def test_kinds_and_optima_of_schemes(plain: Measured) -> None:
@@ -480,50 +460,24 @@ def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
         most = np.maximum(0, wide.rows[f"{best}_upper"] - wide.rows[column.lower]).mean()
         assert abs(wide.found.gap_low[0].mean[i] - least) < ROUNDING
         assert abs(wide.found.gap_high[0].mean[i] - most) < ROUNDING
-    data = payload(wide.run, wide.found, None)["acceptance"][0]
+    data = measured_data(wide.run, wide.found, None)["acceptance"][0]
     for i, column in enumerate(wide.run.schemes):
         assert data["low"][i] <= max(0.0, wide.found.lower[0].low[i]) + 1e-6
         assert data["high"][i] >= min(1.0, wide.rows[column.upper].mean()) - 1e-6
     assert "certified between two ends" in write_report(tmp_path / "wide").html.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("draft", "expected"),
-    [
-        (0.0, "has the largest certified speed-up"),
-        (0.6, "undecided: between"),
-        (2.0, "no verifier measured beats plain decoding"),
-    ],
-)
-def test_intervals_are_beaten_only_if_their_upper_ends_are(loose: Measured, draft: float, expected: str) -> None:
-    """The best speed-up lies between the largest lower and the largest upper end of all choices, here by brute force."""
-    costs = Costs(draft=draft)
-    rows = [(loose.found.lower[0].mean[i], loose.found.upper[0].mean[i], c) for i, c in enumerate(loose.run.schemes)]
-    speeds = [
-        [(1 + end) / (1 + draft + 0.01 * c.k) for end in (low, high)]
-        for low, high, c in rows
-        if c.lossless and c.definition != "bound"
-    ]
-    least, most = (max(speed[end] for speed in speeds) for end in (0, 1))
-    told = verdict(choices(loose.run, loose.found, 0, costs), costs)
-    assert expected in told
-    assert (least > 1) == (draft == 0) and (most > 1) == (draft < 2), "every case should occur"
-    if draft == 0.6:
-        assert told.endswith(f"between {least:.2f}× and {most:.2f}×; log more tokens (larger m)")
-
-
 BAND = "Line: certified lower end. Band: from there to the certified upper end, widened by the 95 % interval over prompts."
 
 
 def test_charts_of_intervals_say_what_line_and_band_are(loose: Measured, plain: Measured) -> None:
-    shown = view(loose.run, loose.found, None)
-    page = render(shown, payload(loose.run, loose.found, None))
-    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
-    assert sum(BAND in caption for caption in captions) == 5, "speed-up, acceptance, gap, entropy, position"
-    assert " points more (certified range; what was not recorded leaves it open) than K-SEQ" in shown["short"][2]
-    exact = view(plain.run, plain.found, None)
-    assert BAND not in render(exact, payload(plain.run, plain.found, None))
-    assert "certified" not in " ".join(exact["short"])
+    shown = text_of(loose.run, loose.found)
+    page = page_of(loose.run, loose.found)
+    assert page.count(BAND) == 1, "once, above the charts"
+    assert " points more (certified range; what was not recorded leaves it open) than K-SEQ" in shown["short"][0][1]
+    exact = text_of(plain.run, plain.found)
+    assert BAND not in page_of(plain.run, plain.found)
+    assert "certified" not in " ".join(line for lines in exact["short"] for line in lines)
 
 
 def test_intervals_of_statistics_reach_from_one_end_to_the_other(tmp_path: Path) -> None:
@@ -535,7 +489,7 @@ def test_intervals_of_statistics_reach_from_one_end_to_the_other(tmp_path: Path)
         place = table.column_names.index("kl_target_draft_upper")
         pq.write_table(table.set_column(place, "kl_target_draft_upper", pa.array(upper)), path)
     data = measured(folder)
-    rows = {row[0]: row for row in view(data.run, data.found, None)["tables"][0]["statistics"]}
+    rows = {row[0]: row for row in text_of(data.run, data.found)["tables"][0]["statistics"]}
     ends = [one_sample(data, f"tv_{end}") for end in ("lower", "upper")]
     means = [data.rows[f"tv_{end}"].mean() for end in ("lower", "upper")]
     assert rows["Total variation"][1:] == (f"[{means[0]:.4f}, {means[1]:.4f}]", f"{ends[0][0]:.4f} to {ends[1][1]:.4f}", "")
@@ -565,7 +519,7 @@ def test_what_is_infinite_and_what_could_be_are_told_apart(tmp_path: Path) -> No
         table = table.set_column(table.column_names.index(name), name, pa.array(values))
     pq.write_table(table, path)
     data = measured(folder)
-    row = view(data.run, data.found, None)["tables"][0]["statistics"][3]
+    row = text_of(data.run, data.found)["tables"][0]["statistics"][3]
     assert row[1].endswith(", ∞]") and row[2].endswith(" to ∞")
     assert row[3].startswith("infinite at 25.0 % of positions, left out of the mean; no upper bound at 50.0 % of positions: ")
 
@@ -576,80 +530,44 @@ def test_a_quantity_infinite_everywhere_has_no_mean(copy: Path) -> None:
         place = table.column_names.index("kl_target_draft")
         pq.write_table(table.set_column(place, "kl_target_draft", pa.array(np.full(len(table), np.inf))), path)
     run = open_run(copy)
-    row = view(run, aggregate(run), None)["tables"][0]["statistics"][3]
+    row = text_of(run, aggregate(run))["tables"][0]["statistics"][3]
     assert row[1:] == ("–", "", "infinite at 100.0 % of positions, left out of the mean")
 
 
-def test_the_headline_names_what_is_as_good_or_better(plain: Measured, copy: Path) -> None:
-    """Fewer drafts within a per cent, and more levels where they would be faster, by brute force; nothing where neither is."""
-    for drop in (0.0, 0.9):
-        for path in (copy / "shards").glob("*.parquet"):  # acceptance lowered until one level is best
-            table = pq.read_table(path)
-            for c in plain.run.schemes:
-                values = pa.array(table.column(c.name).to_numpy() * (1 - drop))
-                table = table.set_column(table.column_names.index(c.name), c.name, values)
-            pq.write_table(table, path)
-        data = measured(copy)
-        headline = view(data.run, data.found, None)["short"][-1]
-        best = choices(data.run, data.found, 3, Costs())[0]
-        longer = [(choices(data.run, data.found, 3, Costs(levels=n))[0], n) for n in range(2, 9)]
-        other, levels = max(longer, key=lambda pair: pair[0].speed)
-        assert (other.speed > best.speed) == (drop == 0), "both cases should occur"
-        told = re.findall(
-            r"(\w+) drafted levels with (.*?)k = (\d+) would give ([\d.]+)× if levels were independent\.", headline
-        )
-        words_of = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven", 8: "Eight"}
-        name = "" if other.scheme == best.scheme else f"{other.scheme.label} and "
-        assert told == ([] if drop else [(words_of[levels], name, str(other.k), f"{other.speed:.2f}")])
-
-
-def test_fewer_drafts_within_a_per_cent_are_named(tmp_path: Path) -> None:
-    data = measured(write_run(tmp_path / "run", temperatures=(1.0,), ks=(1, 2, 3, 4, 5, 6), prompts=8, positions=10))
-    ranked = choices(data.run, data.found, 0, Costs())
-    near = [c.k for c in ranked if c.scheme == ranked[0].scheme and c.k < ranked[0].k and c.speed >= 0.99 * ranked[0].speed]
-    assert near, "the best number of drafts should not stand alone"
-    summary = write_report(data.run.folder).markdown.read_text(encoding="utf-8")
-    assert f" k = {min(near)} is within 1 %." in summary
-
-
 def test_the_summary_explains_its_terms_and_says_where_positions_are_from_once(plain: Measured) -> None:
-    shown = view(plain.run, plain.found, None)
+    shown = text_of(plain.run, plain.found)
     summary = render_markdown(shown)
     for term, explanation in shown["terms"]:
         assert f"* **{escaped(term)}**: {escaped(explanation)}" in summary
     assert words._POSITIONS["text"] in summary
     assert plain.run.manifest["position_note"] not in summary
-    assert shown["short"][0] == (
-        "All of this is for temperature 1, no top-p. Of the 4 sampling settings measured it is the one nearest to plain sampling "
-        "(temperature 1, no top-p)."
-    )
     single = dataclasses.replace(plain.run, manifest=plain.run.manifest | {"settings": {"positions": "by hand"}})
     assert f"Positions: {plain.run.manifest['position_note']}." in words.method(single, plain.found)
 
 
 def test_both_ends_of_intervals_are_said(loose: Measured) -> None:
-    shown = view(loose.run, loose.found, None)
+    shown = text_of(loose.run, loose.found)
     i = next(i for i, c in enumerate(loose.run.schemes) if c.name == "optimum_iid_k1")
     low, high = loose.found.lower[0].mean[i], loose.found.upper[0].mean[i]
-    assert f"yields {1 + low:.2f} to {1 + high:.2f} tokens instead of 1." in shown["short"][1]
+    assert f"yields {1 + low:.2f} to {1 + high:.2f} tokens instead of 1." in shown["short"][0][0]
     assert "exact" not in " ".join([shown["interval_words"], *shown["method"]])
 
 
 def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(copy: Path, plain: Measured) -> None:
     settings = {key: value for key, value in plain.run.section("settings").items() if key not in ("draft", "target")}
     edit(copy, {"settings": settings, "provenance": {"trace": {}}})
-    shown = view(open_run(copy), plain.found, None)
+    shown = text_of(open_run(copy), plain.found)
     assert shown["title"] == "unnamed draft drafting for unnamed target"
     assert set(shown["settings"]) == {"sampling as recorded"}
     said = {"draft_model": "a/b\u2028<i>", "target_model": "c", "temperature": "0.6", "top_k": "20"}
     edit(copy, {"provenance": {"trace": said}})
-    shown = view(open_run(copy), plain.found, None)
+    shown = text_of(open_run(copy), plain.found)
     assert shown["title"] == "a/b\ufffd<i> drafting for c"
-    assert shown["short"][0] == "All of this is for temperature 0.6, top-k 20."
-    assert "<i>" not in render(shown, payload(open_run(copy), plain.found, None))
+    assert shown["setting_words"].startswith("Sampling: temperature 0.6, top-k 20")
+    assert "<i>" not in page_of(open_run(copy), plain.found)
     assert "<i>" not in render_markdown(shown)
     edit(copy, {"provenance": {"trace": ["no object"]}})
-    assert view(open_run(copy), plain.found, None)["settings"] == view(plain.run, plain.found, None)["settings"]
+    assert text_of(open_run(copy), plain.found)["settings"] == text_of(plain.run, plain.found)["settings"]
 
 
 def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, copy: Path) -> None:
@@ -657,11 +575,11 @@ def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, cop
     place = {column.name: i for i, column in enumerate(plain.run.schemes)}
     mean = plain.found.lower[3].mean
     gap = 100 * (mean[place["optimum_iid_k4"]] - max(mean[place[f"{name}_iid_k4"]] for name in ("kseq", "recursive_rejection")))
-    short = view(plain.run, plain.found, None)["short"]
-    assert f"otm.Optimal() attains it: {gap:.1f} points more than" in short[2] and "the best other verifier" in short[2]
+    short = text_of(plain.run, plain.found)["short"][3]
+    assert f"otm.Optimal() attains it: {gap:.1f} points more than" in short[1] and "the best other verifier" in short[1]
     assert gap > 0.1
-    iid = [choice for choice in choices(plain.run, plain.found, 3, Costs()) if choice.scheme.law == "IID"]
-    assert iid[0].scheme.label == "optimum, i.i.d. drafts (otm.Optimal)"
+    iid = [scheme for scheme in schemes_of(plain.run) if scheme.law == "IID"]
+    assert (iid[0].label, iid[0].attained) == ("optimum, i.i.d. drafts (otm.Optimal)", "Optimal")
     entries = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))["schemes"]
     for entry in entries:
         if entry["scheme"] == "RecursiveRejection()":
@@ -714,7 +632,7 @@ def test_the_best_draft_temperature_is_named(tmp_path: Path) -> None:
     data = measured(
         write_run(tmp_path / "run", temperatures=(1.0,), draft_temperatures=(0.5, 1.0, 3.0), ks=(1, 2), prompts=5, positions=10)
     )
-    sentence = view(data.run, data.found, None)["best_draft_temperature"]
+    sentence = text_of(data.run, data.found)["best_draft_temperature"]
     best = max((0.5, 1.0, 3.0), key=lambda t: data.rows["optimum_iid_k2"][data.rows["draft_temperature"] == t].mean())
     assert f": {best:g} at temperature 1, top p 1" in sentence
 
@@ -886,12 +804,12 @@ def test_names_from_a_run_stay_text_in_the_page(hostile: Path) -> None:
     document = Document(page)
     counts = Counter(tag for tag, _ in document.elements)
     assert counts["script"] == 3
-    assert not counts["img"] and not counts["i"] and not counts["b"] - 2  # the two numbers in the calculator
+    assert not counts["img"] and not counts["i"] and not counts["b"]
     assert not [attributes for _, attributes in document.elements for name in attributes if name.startswith("on")]
     assert "<!--" not in page.replace("<\\!--", "")
     data = json.loads(document.scripts[0])
-    assert any(HOSTILE in scheme["label"] for scheme in data["schemes"])
-    assert data["decode"][0]["decoder"].endswith(HOSTILE)
+    assert any(HOSTILE in scheme["label"] for scheme in data["measured"]["schemes"])
+    assert data["measured"]["decode"][0]["decoder"].endswith(HOSTILE)
     assert not set("<>&\u2028\u2029") & set(document.scripts[0])
     assert "document.title='owned'" in "".join(document.text), "the name itself should be readable"
     assert not set("\u2028\u2029\u202e") & set("".join(document.text)), "characters that reorder text should be shown as such"
@@ -934,9 +852,9 @@ def test_embedded_json_refuses_what_json_has_not() -> None:
 
 
 def test_every_number_of_the_page_is_in_the_markdown(plain: Measured) -> None:
-    shown = view(plain.run, plain.found, None)
+    shown = text_of(plain.run, plain.found)
     summary = render_markdown(shown)
-    document = Document(render(shown, payload(plain.run, plain.found, None)))
+    document = Document(page_of(plain.run, plain.found))
     for table in shown["tables"]:
         for row in table["cells"]:
             for value, interval in row[1:]:
@@ -950,6 +868,6 @@ def test_the_command_writes_both_files(copy: Path, tmp_path: Path) -> None:
     app.command()(report)
     done = CliRunner().invoke(app, [str(copy), "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    assert "All of this is for temperature 1, no top-p." in done.output
+    assert "Sampling: temperature 1, no top-p, of 4 measured the nearest to plain sampling" in done.output
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "report.md"]
     assert sorted(path.name for path in copy.iterdir()) == ["manifest.json", "prompts.parquet", "shards"]

@@ -4,6 +4,8 @@ Skipped where Chromium or its driver is missing, except where `CI` is set: there
 """
 
 import base64
+import contextlib
+import itertools
 import json
 import os
 import re
@@ -13,15 +15,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from analysis.report.advised import read_advice
 from analysis.report.aggregate import aggregate
-from analysis.report.cost import Costs, speed_up
-from analysis.report.findings import choices, verdict
+from analysis.report.answer import Answer, answered
+from analysis.report.card import Card, card
+from analysis.report.cost import Costs, read_latency
 from analysis.report.reading import open_run
-from analysis.report.text import ends
-from analysis.report.view import view
 from analysis.report.write import write_report
+from tests.analysis.report import test_advised, test_cost
 from tests.analysis.report.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, whole_record, write_run
 
 pytestmark = pytest.mark.xdist_group("browser")  # one browser for all of them
@@ -38,18 +42,8 @@ FLAGS = (
     "--disable-sync",
     "--window-size=1200,1000",
 )
-CHARTS = {
-    "chart-speed",
-    "chart-acceptance",
-    "chart-gap",
-    "chart-spread",
-    "chart-entropy",
-    "chart-position",
-    "chart-temperature",
-    "chart-draft-temperature",
-    "chart-top-p",
-    "chart-decode",
-}
+CHARTS = {"chart-speed", "chart-acceptance", "chart-spread", "chart-entropy", "chart-position", "chart-decode"}
+PHONE, DESKTOP = (390, 844), (1200, 800)
 
 
 @pytest.fixture(scope="module")
@@ -109,12 +103,23 @@ def opened(browser: Any, folder: Path) -> Any:
 def page(opened: Any) -> Any:
     """The page with all controls where they were at first."""
     opened.execute_script(
-        "const moved = Array.from(document.querySelectorAll('input[type=range]')).filter((s) => s.value !== s.defaultValue);"
-        "document.getElementById('controls').reset();"
-        "moved.forEach((slider) => { slider.value = slider.defaultValue; slider.dispatchEvent(new Event('input')); });"
-        "if (window.touched) { document.getElementById('setting').dispatchEvent(new Event('change')); window.touched = false; }"
+        "document.getElementById('back').click();"
+        "for (const name of ['setting', 'drafts']) {"
+        "  const menu = document.getElementById(name);"
+        "  menu.value = Array.from(menu.options).find((option) => option.defaultSelected).value;"
+        "  menu.dispatchEvent(new Event('change')); }"
     )
     return opened
+
+
+@contextlib.contextmanager
+def window(browser: Any, width: int, height: int, *, mobile: bool = True) -> Iterator[None]:
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def open_page(browser: Any, folder: Path) -> None:
@@ -163,133 +168,234 @@ def test_nothing_is_fetched(opened: Any) -> None:
     assert opened.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
 
 
-def test_the_first_recommendation_is_the_one_python_makes(page: Any, folder: Path) -> None:
+CARD = """
+const all = (place) => Array.from(document.querySelectorAll(place), (node) => node.textContent);
+return {
+  title: all("#card-title")[0], what: all("#card-what")[0], who: all("#card-who")[0], basis: all("#card-basis")[0],
+  ask: all("#card-ask")[0], tone: document.getElementById("card").className, boxes: all("#card-boxes > div > *"),
+  head: all("#plans th"), rows: all("#plans td"),
+};
+"""
+
+
+def said(answer: Card) -> dict[str, Any]:
+    """A card as the page shows it."""
+    boxes = [text for box in answer.boxes for text in (box.value, box.label, box.note)]
+    plain = {name: getattr(answer, name) for name in ("title", "what", "who", "basis", "ask", "tone")}
+    return plain | {"boxes": boxes, "head": list(answer.head), "rows": [cell for row in answer.rows for cell in row]}
+
+
+def answer_of(folder: Path, *, latency: Path | None = None, advice: Path | None = None) -> Answer:
     run = open_run(folder)
-    found = aggregate(run)
-    best = choices(run, found, view(run, found, None)["first"], Costs())[0]
-    assert text(page, "best-scheme").replace("\u00a0", " ") == f"{best.scheme.label}, k = {best.k}"
-    assert text(page, "best-speed") == f"{best.speed:.3f}×"
+    costs, advised = latency and read_latency(latency), advice and read_advice(advice)
+    return answered(run, aggregate(run), costs or None, advised or None)
 
 
-def test_keys_on_a_slider_move_the_number(page: Any) -> None:
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-
-    before = text(page, "best-speed")
-    slider = page.find_element(By.ID, "draft-cost")
-    slider.send_keys(Keys.ARROW_RIGHT * 5)
-    assert text(page, "draft-cost-value") == "0.15"
-    after = text(page, "best-speed")
-    assert float(after[:-1]) < float(before[:-1])
-    until(
-        page,
-        f"return document.getElementById('chart-speed').data.some((t) => t.y.some((y) => Math.abs(y - {after[:-1]}) < 6e-4))",
+def choose(page: Any, name: str, value: int) -> None:
+    page.execute_script(
+        "const menu = document.getElementById(arguments[0]); menu.value = arguments[1]; menu.dispatchEvent(new Event('change'))",
+        name,
+        str(value),
     )
 
 
-@pytest.mark.parametrize("costs", [Costs(0.0, 0.0, 1), Costs(0.35, 0.004, 3), Costs(0.02, 0.2, 8), Costs(1.0, 0.2, 2)])
-def test_the_calculator_agrees_with_python(page: Any, folder: Path, costs: Costs) -> None:
-    slide(page, "draft-cost", costs.draft)
-    slide(page, "verify-cost", costs.verify)
-    slide(page, "levels", costs.levels)
-    run = open_run(folder)
-    found = aggregate(run)
-    ranked = choices(run, found, view(run, found, None)["first"], costs)
-    rows = page.execute_script(
-        "return Array.from(document.querySelectorAll('#recommendation-rows tr')).map((row) =>"
-        " Array.from(row.cells).map((cell) => cell.textContent))"
+def agree(page: Any, answer: Answer, rng: np.random.Generator, *, times: int) -> set[str]:
+    """Compare the page with the library at random settings, budgets and costs, word by word; return the verdicts."""
+    titles = set()
+    for _ in range(times):
+        setting, budget = int(rng.integers(len(answer.plans))), int(rng.integers(1, answer.budget + 1))
+        choose(page, "setting", setting)
+        slide(page, "budget", budget)
+        costs = answer.costs
+        if rng.random() < 0.7:
+            draft, verify = round(rng.uniform(0, 1) ** 2, 2), round(0.2 * rng.uniform(0, 1) ** 2, 3)
+            slide(page, "draft-cost", draft)
+            slide(page, "verify-cost", verify)
+            costs = Costs.of_ratios(draft, verify)
+            assert text(page, "draft-cost-value") == f"{draft:.2f}"
+        expected = card(answer.plans[setting], costs, budget)
+        assert page.execute_script(CARD) == said(expected), (setting, budget, costs)
+        titles.add(expected.title)
+        page.execute_script("document.getElementById('back').click()")
+        assert page.execute_script(CARD) == said(answer.cards[setting])
+    return titles
+
+
+def test_the_page_answers_what_the_library_answers(page: Any, folder: Path) -> None:
+    answer = answer_of(folder)
+    assert page.execute_script(CARD) == said(answer.cards[answer.first])
+    titles = agree(page, answer, np.random.default_rng(11), times=8)
+    assert len(titles) >= 3, titles
+    rows = (
+        "return Array.from(document.querySelectorAll('#setting-rows tr'), (row) =>"
+        " row.cells[1].textContent + row.cells[2].textContent)"
     )
-    assert len(rows) == 8
-    # the page has acceptance to six digits, so speeds agree to 1e-6 times at most 8 · 9 / 2 tokens
-    for row, choice in zip(rows, ranked, strict=False):
-        assert float(row[-1][:-1]) == pytest.approx(choice.speed, abs=6e-4)
-        k, acceptance = int(row[1]), float(row[2])
-        assert float(row[-1][:-1]) == pytest.approx(speed_up(acceptance, k, costs), abs=3e-3)
-    by_setting = page.execute_script(
-        "return Array.from(document.querySelectorAll('#setting-rows tr')).map((row) => row.cells[5].textContent)"
-    )
-    fastest = [choices(run, found, s, costs)[0].speed for s in range(len(found.survey.settings))]
-    assert [float(speed[:-1]) for speed in by_setting] == pytest.approx(fastest, abs=6e-4)
-    assert ("do not speculate" in text(page, "best-notes")) == (ranked[0].speed <= 1)
+    assert page.execute_script(rows) == [one.title + one.what for one in answer.cards]
+    assert page.get_log("browser") == []
 
 
 @pytest.fixture(scope="module")
-def loose(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of wide intervals."""
-    folder = write_run(tmp_path_factory.mktemp("loose") / "run", width=0.9, temperatures=(1.0,), prompts=6, positions=12)
-    write_report(folder)
-    return folder
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Answer]]:
+    """Reports of exact and of interval runs, with costs of `latency` and with advice."""
+    root = tmp_path_factory.mktemp("reports")
+    exact = write_run(root / "exact", prompts=8, positions=8, temperatures=(0.7, 1.0), top_ps=(0.9, 1.0))
+    loose = write_run(root / "loose", width=0.3, temperatures=(1.0,), prompts=6, positions=8)
+    latency = test_cost.written(root / "latency.json", test_cost.latency())
+    advice = test_advised.written(root / "advice.json", test_advised.advice())
+    made = {}
+    for name, run, given in (
+        ("latency", exact, {"latency": latency}),
+        ("advice", exact, {"advice": advice}),
+        ("loose", loose, {}),
+    ):
+        write_report(run, out=root / name, **given)
+        made[name] = (root / name, answer_of(run, **given))
+    return made
 
 
-def test_intervals_and_optima_are_said_as_python_says_them(browser: Any, opened: Any, loose: Path) -> None:
-    """Beaten, undecided and not beaten, by the draft's cost; then the recommendation with and without the optimal verifier."""
-    run = open_run(loose)
-    found = aggregate(run)
+@pytest.fixture
+def tab(browser: Any, opened: Any) -> Iterator[Any]:
+    """Another tab, for another page."""
     browser.switch_to.new_window("tab")
     try:
-        open_page(browser, loose)
-        told = []
-        for costs in (Costs(), Costs(draft=0.6), Costs(draft=1.0, verify=0.2)):
-            slide(browser, "draft-cost", costs.draft)
-            slide(browser, "verify-cost", costs.verify)
-            ranked, notes = choices(run, found, 0, costs), text(browser, "best-notes")
-            best, words = ranked[0], verdict(ranked, costs)
-            assert text(browser, "best-speed") == ends(best.speed, best.speed_upper, 3, "×")
-            assert text(browser, "best-tokens") == ends(1 + best.acceptance, 1 + best.acceptance_upper, 3)
-            assert ("do not speculate" in notes) == ("no verifier measured" in words)
-            told.append(re.findall(r"undecided: (between \S+ and \S+; log more tokens \(larger m\))", notes))
-            assert told[-1] == re.findall(r"undecided: (.*)", words)
-        assert [len(lines) for lines in told] == [0, 1, 0]
-
-        slide(browser, "verify-cost", 0.01)
-        labels = [scheme["label"] for scheme in view(run, found, None)["schemes"]]
-        click = "document.getElementById(arguments[0]).click()"
-        browser.execute_script(click, f"scheme-{labels.index('optimum, greedy drafts (otm.GreedyOptimal)')}")
-        assert text(browser, "best-scheme").startswith("optimum, i.i.d. drafts (otm.Optimal)")
-        assert "It attains the optimum of its drafts. Best other verifier: " in text(browser, "best-notes")
-        browser.execute_script(click, "consider-optimum")
-        k = int(text(browser, "best-scheme").rsplit("\u00a0", 1)[1])
-        assert not text(browser, "best-scheme").startswith("optimum")
-        iid = [
-            c for c in choices(run, found, 0, Costs(draft=1.0)) if (c.scheme.kind, c.scheme.law, c.k) == ("optimum", "IID", k)
-        ]
-        reach = ends(iid[0].speed, iid[0].speed_upper, 3, "×")
-        assert f"An optimal verifier on the same drafts would reach {reach}." in text(browser, "best-notes")
+        yield browser
         assert browser.get_log("browser") == []
     finally:
         browser.close()
         browser.switch_to.window(browser.window_handles[0])
 
 
-def test_controls_change_what_is_drawn(page: Any) -> None:
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.select import Select
+@pytest.mark.parametrize("name", ["latency", "advice", "loose"])
+def test_measured_costs_advice_and_certified_ends_are_answered_alike(tab: Any, name: str, reports: Any) -> None:
+    folder, answer = reports[name]
+    open_page(tab, folder)
+    agree(tab, answer, np.random.default_rng(7), times=3)
 
-    page.execute_script("window.touched = true")  # the next test wants every chart redrawn
-    names = "return document.getElementById('chart-entropy').data.filter((t) => t.showlegend !== false).map((t) => t.name)"
-    values = "return JSON.stringify(document.getElementById('chart-entropy').data.map((t) => t.y))"
-    first_names, first_values = page.execute_script(names), page.execute_script(values)
-    Select(page.find_element(By.ID, "drafts")).select_by_value("2")
-    assert page.execute_script(values) != first_values
-    second = page.execute_script(values)
-    Select(page.find_element(By.ID, "setting")).select_by_index(0)
-    assert page.execute_script(values) != second
-    visible = (
-        "return Array.from(document.querySelectorAll('[data-setting]')).filter((t) => !t.hidden).map((t) => t.dataset.setting)"
+
+def test_nothing_of_one_setting_shines_through_in_another(tab: Any, reports: Any) -> None:
+    """At every other setting no number of the advice is visible, and every label and table is of that setting."""
+    folder, answer = reports["advice"]
+    open_page(tab, folder)
+    own = answer.cards[answer.first]
+    assert tab.execute_script("return document.getElementById('setting').value") == str(answer.first)
+    labels = tab.execute_script("return Array.from(document.getElementById('setting').options, (option) => option.textContent)")
+    for setting, label in enumerate(labels):
+        choose(tab, "setting", setting)
+        said_of = tab.execute_script(
+            "return Array.from(document.querySelectorAll('[data-say=setting]'), (node) => node.textContent)"
+        )
+        assert set(said_of) == {label}
+        visible = tab.execute_script(
+            "return Array.from(document.querySelectorAll('[data-setting]'))"
+            ".filter((node) => !node.hidden).map((node) => node.dataset.setting)"
+        )
+        assert visible and set(visible) == {str(setting)}
+        answered_here = tab.execute_script("return document.getElementById('answer').innerText")
+        assert (own.what in answered_here) == (setting == answer.first)
+        others = [other for other in labels if other != label and other not in label]
+        everything = tab.execute_script(
+            "const all = document.querySelector('main').cloneNode(true);"
+            "all.querySelectorAll('#sampling, [hidden]').forEach((node) => node.remove()); return all.textContent"
+        )
+        assert label in everything and not any(other in everything for other in others)
+
+
+@pytest.mark.parametrize("name", ["latency", "advice", "loose"])
+def test_the_answer_is_above_the_fold_and_prints_on_one_page(tab: Any, name: str, reports: Any) -> None:
+    """On a telephone, on a desktop, and on letter paper, which is shorter than A4; charts are afterwards drawn for the screen."""
+    open_page(tab, reports[name][0])
+    for size in (PHONE, DESKTOP):
+        with window(tab, *size, mobile=size == PHONE):
+            fold(tab, size)
+    paper = {"printBackground": True, "paperWidth": 8.5, "paperHeight": 11}
+    printed = base64.b64decode(tab.execute_cdp_cmd("Page.printToPDF", paper)["data"])
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
+    until(tab, "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width > 900")
+
+
+def fold(tab: Any, size: tuple[int, int]) -> None:
+    """Check that the card ends above the fold, and that what warns comes below it."""
+    ends = tab.execute_script("return document.getElementById('card').getBoundingClientRect().bottom")
+    assert ends <= 0.85 * size[1]
+    assert tab.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    warnings = tab.execute_script(
+        "return Array.from(document.querySelectorAll('.warning'), (node) => node.getBoundingClientRect().top)"
     )
-    assert page.execute_script(visible) == ["0"]
-    page.execute_script("const box = document.getElementById('scheme-1'); box.click();")
-    assert len(page.execute_script(names)) == len(first_names) - 1
+    assert warnings and min(warnings) > ends
+
+
+def test_keys_on_a_slider_move_the_answer(page: Any) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    before = page.execute_script(CARD)
+    assert text(page, "draft-cost-value") == "–" and before["ask"], "costs are asked for"
+    slider = page.find_element(By.ID, "draft-cost")
+    slider.send_keys(Keys.ARROW_RIGHT * 5)
+    assert text(page, "draft-cost-value") == "0.15"
+    after = page.execute_script(CARD)
+    assert after["ask"] == "" and after["basis"].startswith("Costs as set")
+    value = after["boxes"][0][:-1]
+    until(
+        page, f"return document.getElementById('chart-speed').data.some((t) => t.y.some((y) => Math.abs(y - {value}) < 6e-3))"
+    )
+    page.find_element(By.ID, "back").click()
+    assert page.execute_script(CARD) == before
+
+
+def test_at_most_six_lines_each_labelled_where_it_ends(page: Any) -> None:
+    """Labels are to the right of the plot, inside the chart, in the order of the lines' ends, and none lies on another."""
+    lines = (
+        "const chart = document.getElementById(arguments[0]);"
+        "const frame = chart.getBoundingClientRect();"
+        "const labels = Array.from(chart.querySelectorAll('.annotation-text'), (node) => {"
+        "  const box = node.getBoundingClientRect();"
+        "  return { text: node.textContent, top: box.top - frame.top, bottom: box.bottom - frame.top, left: box.left - frame.left,"
+        "    right: box.right - frame.left }; });"
+        "const named = chart.data.filter((trace) => trace.name);"
+        "return { labels, named: named.length, width: frame.width, height: frame.height,"
+        "};"
+    )
+    for size in (PHONE, DESKTOP):
+        with window(page, *size, mobile=size == PHONE):
+            until(page, f"return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width < {size[0]}")
+            for costs in (None, 0.1):
+                if costs is not None:
+                    slide(page, "draft-cost", costs)
+                for chart in ("chart-speed", "chart-acceptance", "chart-entropy"):
+                    found = page.execute_script(lines, chart)
+                    labels = sorted(found["labels"], key=lambda label: label["top"])
+                    assert 2 <= found["named"] == len(labels) <= 6, chart
+                    for label in labels:
+                        assert label["top"] >= 0 and label["bottom"] <= found["height"] + 1, (chart, label)
+                        assert label["right"] <= found["width"] + 1, (size, chart, label)
+                    for above, below in itertools.pairwise(labels):
+                        assert below["top"] >= above["bottom"] - 3, (chart, above, below)
+            page.execute_script("document.getElementById('back').click()")
+
+
+def test_controls_change_what_is_drawn(page: Any) -> None:
+    values = (
+        "return JSON.stringify(['chart-acceptance', 'chart-spread', 'chart-entropy', 'chart-position', 'chart-speed'].map((name) =>"
+        " document.getElementById(name).data.map((t) => t.y)))"
+    )
+    first = json.loads(page.execute_script(values))
+    choose(page, "drafts", 2)
+    second = json.loads(page.execute_script(values))
+    assert all(a != b for a, b in zip(first[1:4], second[1:4], strict=True)) and first[4] == second[4]
+    choose(page, "setting", 0)
+    third = json.loads(page.execute_script(values))
+    assert all(a != b for a, b in zip(second, third, strict=True))
 
 
 def test_names_from_the_run_are_shown_and_never_run(page: Any) -> None:
     assert "owned" not in page.execute_script("return document.title").replace("document.title='owned'", "")
     assert page.execute_script("return document.querySelectorAll('img, iframe, object, script').length") == 3
-    legends = page.execute_script(
-        "return Array.from(document.querySelectorAll('#chart-acceptance .legendtext')).map((node) => node.textContent)"
+    labels = page.execute_script(
+        "return Array.from(document.querySelectorAll('#chart-acceptance .annotation-text')).map((node) => node.textContent)"
     )
-    assert legends and all("<i>&lt;</i></scrip" in legend for legend in legends)  # a long name is cut there
-    assert HOSTILE.split("\u2028")[0] in text(page, "best-scheme")
+    assert labels and all("<i>&lt;</i" in label for label in labels)  # a long name is cut and broken there
+    assert HOSTILE.split("\u2028")[0] in page.execute_script(CARD)["rows"][0]
 
 
 def test_the_policy_stops_what_escaping_might_miss(browser: Any, opened: Any, folder: Path, tmp_path: Path) -> None:
@@ -308,24 +414,6 @@ def test_the_policy_stops_what_escaping_might_miss(browser: Any, opened: Any, fo
     assert outcomes[1][0] == 1, "without the policy the attack should have worked"
 
 
-def test_print_and_a_narrow_window(page: Any) -> None:
-    printed = base64.b64decode(page.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"])
-    assert printed.startswith(b"%PDF")
-    assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 6
-    until(
-        page, "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width > 900"
-    )  # on screen again
-    page.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    )
-    try:
-        until(page, "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width < 390")
-        assert page.execute_script("return document.documentElement.scrollWidth") <= 390
-    finally:
-        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert page.get_log("browser") == []
-
-
 def test_charts_follow_their_column_and_never_scroll_the_page(page: Any) -> None:
     """Narrowed to a telephone's width the page does not scroll sideways even before it is redrawn; then every chart fits.
 
@@ -335,18 +423,13 @@ def test_charts_follow_their_column_and_never_scroll_the_page(page: Any) -> None
         "return Array.from(document.querySelectorAll('.chart')).every((chart) =>"
         " chart.querySelector('svg.main-svg').getBoundingClientRect().width <= document.querySelector('main').clientWidth)"
     )
-    page.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": 420, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    )
-    try:
+    with window(page, 420, 800, mobile=False):
         assert page.execute_script("return document.documentElement.scrollWidth") <= 420
         until(page, fits)
         assert page.execute_script("return document.documentElement.scrollWidth") <= 420
         page.execute_script("document.body.style.width = '360px'")
         assert page.execute_script("return document.querySelector('main').clientWidth") < 360
         until(page, fits)
-    finally:
         page.execute_script("document.body.style.width = ''")
-        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     until(page, "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width > 900")
     assert page.get_log("browser") == []

@@ -1,0 +1,141 @@
+"""A record of `advise`: its answer at its own sampling setting, and the costs that it measured at every other one."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from ..errors import AnalysisError
+from .aggregate import Aggregates
+from .card import HEAD, ITSELF, PROBABLY, SPECULATE, STOP, Box, Card, Speed, drafts, named, with_interval
+from .cost import Costs, measured, read_object
+from .reading import Run
+from .text import shown
+
+FORMAT, VERSION = "otm.advice", 1
+"""Of the records that are read; what writes them needs torch, and a report does not."""
+
+_KINDS = {"chain": "chain", "levels": "K sequences, optimal", "ranks": "static tree"}
+"""Whose steps in `advise` a kind of plan resembles."""
+
+_LONGEST_DECODER = 48
+_VERDICTS = {"speculate": SPECULATE, "do not speculate": STOP}
+
+
+@dataclasses.dataclass(frozen=True)
+class Advised:
+    """What a record of `advise` says.
+
+    Attributes:
+        card: its answer.
+        costs: what it measured.
+        processing: by side, temperature, top-p and whatever else shaped the distributions.
+    """
+
+    card: Card
+    costs: Costs
+    processing: dict[str, dict[str, Any]]
+
+    def setting(self, run: Run, found: Aggregates) -> int | None:
+        """Return which of the run's settings it was measured at, None if at another one."""
+        wanted = {}
+        for side, prefix in (("target", ""), ("draft", "draft_")):
+            own = dict(self.processing.get(side, {}))
+            wanted[f"{prefix}temperature"] = own.pop("temperature", None)
+            top_p = own.pop("top_p", None)
+            wanted[f"{prefix}top_p"] = 1.0 if top_p is None else top_p
+            if any(value is not None for value in own.values()):
+                return None
+        for name in ("temperature", "top_p"):
+            if f"draft_{name}" not in run.setting_columns and wanted[name] != wanted[f"draft_{name}"]:
+                return None
+        values = tuple(wanted.get(name) for name in run.setting_columns)
+        return found.survey.settings.index(values) if values in found.survey.settings else None
+
+
+def read_advice(path: Path) -> Advised:
+    """Read a record of `advise`.
+
+    Raises:
+        AnalysisError: if the file is none.
+    """
+    record = read_object(path, "a record of advise")
+    if (record.get("format"), record.get("version")) != (FORMAT, VERSION):
+        raise AnalysisError(
+            f'A record of advise has "format": "{FORMAT}" and "version": {VERSION}; {path.name} has '
+            f"{str(record.get('format'))[:40]!r} and {str(record.get('version'))[:20]!r}. Run advise with --out."
+        )
+    try:
+        return Advised(_card(record), _costs(record), dict(record["manifest"]["processing"]))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
+        raise AnalysisError(
+            f"{path.name} is no whole record of advise ({type(error).__name__}: {error}). Run it again."
+        ) from error
+
+
+def _costs(record: dict[str, Any]) -> Costs:
+    plain, model = float(record["plain"]["seconds_per_token"]), record["step_model"]
+    (per_call, per_vertex), (nodes, seconds) = model["draft"], model["target"]
+    rest = {}
+    for kind, family in _KINDS.items():
+        fixed, level, node = model["rest"].get(family, (0.0, 0.0, 0.0))
+        rest[kind] = (fixed / plain, level / plain, node / plain)
+    models = record["manifest"]["models"]
+    digests = {side: str(models[side]["sha256"]) for side in ("draft", "target") if models[side].get("sha256")}
+    most = int(nodes[-1])
+    return measured(
+        {width: (per_call + per_vertex * width) / plain for width in {1, max(2, most)}},
+        {int(count): time / plain for count, time in zip(nodes, seconds, strict=True)},
+        source=f"otm advise on {record['manifest']['device']}",
+        rest=rest,
+        models=digests,
+    )
+
+
+def _card(record: dict[str, Any]) -> Card:
+    best, chain, told = record["best"], record["chain"], record["measured"]
+    plain, beside = _speed(best["over_plain"]), _speed(best["over_chain"])
+    title = _VERDICTS.get(record["verdict"], (SPECULATE if plain.value > 1 else STOP) + PROBABLY)
+    name = shown(str(best["name"]))
+    same = best["decoder"] == chain["decoder"]
+    boxes = (
+        Box(plain.text, "the speed of plain decoding", plain.sure),
+        Box("1.00×", ITSELF)
+        if same
+        else Box(beside.text, f"the speed of today’s best chain, {drafts(int(chain['depth']))}", beside.sure),
+        Box(f"{float(best['tokens_per_call']):.2f}", "tokens per target call", f"{int(best['nodes'])} drafted"),
+    )
+    basis = (
+        f"otm advise on {record['manifest']['device']}: real steps timed, {int(told['texts'])} texts of {int(told['prompts'])} "
+        f"prompts, {int(told['plans'])} plans compared."
+    )
+    rows = tuple(
+        (
+            shown(str(row["family"])),
+            with_interval(_speed(row["over_plain"])),
+            _speed(row["over_chain"]).text,
+            shown(str(row["name"])),
+            f"{float(row['tokens_per_call']):.2f}",
+        )
+        for row in record["rows"]
+    )
+    return Card(
+        title,
+        *named(name, f"decoder {_brief(shown(str(best['decoder'])))}", stop=title.startswith(STOP)),
+        boxes,
+        shown(basis),
+        "",
+        HEAD,
+        rows,
+    )
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= _LONGEST_DECODER else text[: _LONGEST_DECODER - 1] + "…"
+
+
+def _speed(limits: dict[str, Any]) -> Speed:
+    value = float(limits["value"])
+    low, high = (None if limits[end] is None else float(limits[end]) for end in ("low", "high"))
+    return Speed(value, value, low, high)

@@ -1,0 +1,129 @@
+"""The answers of a report, one for each sampling setting: from the run's acceptance and the costs that are known."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import scipy
+
+from ..statistics import CONFIDENCE
+from .advised import Advised
+from .aggregate import Aggregates
+from .card import ASK, CHEAP, DEAR, HEAD, ITSELF, MOST_ROWS, PASSES, PREDICTED, RANGE, RANGE_HEAD, Card, card
+from .cost import Costs
+from .plans import CHAIN_VERIFIER, KINDS, MOST_NODES, Plan, Plans, plans_of
+from .reading import Run
+from .summary import schemes_of
+from .survey import first_setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What the report answers.
+
+    Attributes:
+        plans: what can be drafted, by setting.
+        costs: measured ones, None where the answer is a range.
+        cards: the answer, by setting.
+        first: the setting that is shown first: the advice's own, or the one nearest to plain sampling.
+        advised: the setting that `advise` answers for itself, None without one.
+        warnings: what makes run and costs hard to compare.
+    """
+
+    plans: tuple[Plans, ...]
+    costs: Costs | None
+    cards: tuple[Card, ...]
+    first: int
+    advised: int | None
+    warnings: tuple[str, ...]
+
+    @property
+    def budget(self) -> int:
+        """Drafted tokens at most."""
+        return MOST_NODES if self.costs is None else self.costs.most_nodes
+
+
+def answered(run: Run, found: Aggregates, latency: Costs | None, advice: Advised | None) -> Answer:
+    """Return the answers of a run.
+
+    Args:
+        run, found: what was measured.
+        latency: costs of passes, which stand before those of the advice.
+        advice: what `advise` said.
+    """
+    freedom = max(1, found.num_clusters - 1)
+    quantile = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, freedom))
+    plans = tuple(plans_of(run, found, setting, quantile) for setting in range(len(found.survey.settings)))
+    costs = latency or (advice.costs if advice else None)
+    budget = MOST_NODES if costs is None else costs.most_nodes
+    cards = [card(one, costs, budget) for one in plans]
+    own = advice.setting(run, found) if advice else None
+    if advice and own is not None:
+        cards[own] = advice.card
+    warnings = _other_models(run, [one for one in (latency, advice.costs if advice else None) if one is not None])
+    if advice and own is None:
+        warnings.append("The advice is for another sampling setting than the run’s: only its costs are used.")
+    return Answer(
+        plans, costs, tuple(cards), first_setting(found.survey.settings) if own is None else own, own, tuple(warnings)
+    )
+
+
+def _other_models(run: Run, costs: list[Costs]) -> list[str]:
+    weights = run.section("provenance").get("weights")
+    ours = weights if isinstance(weights, dict) else {}
+    other = [one for one in costs if any(side in ours and ours[side] != digest for side, digest in one.models.items())]
+    return [f"{one.source} timed other model weights than the run’s." for one in other]
+
+
+def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
+    """Return what the page's script answers with, as JSON values."""
+    verifiers = {str(plan.scheme): plan.verifier for plans in answer.plans for plan in plans.all}
+    return {
+        "first": answer.first,
+        "advised": answer.advised,
+        "cards": [one.to_json() if place == answer.advised else None for place, one in enumerate(answer.cards)],
+        "costs": None if answer.costs is None else _cost_data(answer.costs),
+        "cheap": _cost_data(Costs.of_ratios(*CHEAP)),
+        "dear": _cost_data(Costs.of_ratios(*DEAR)),
+        "budget": answer.budget,
+        "mostNodes": MOST_NODES,
+        "kinds": KINDS,
+        "verifiers": {"-1": CHAIN_VERIFIER} | verifiers,
+        "short": {"-1": "best chain"} | {str(i): s.attained or s.label for i, s in enumerate(schemes_of(run))},
+        "words": {
+            "range": RANGE,
+            "ask": ASK,
+            "head": HEAD,
+            "rangeHead": RANGE_HEAD,
+            "rows": MOST_ROWS,
+            "predicted": PREDICTED,
+            "itself": ITSELF,
+            "passes": PASSES,
+        },
+        "plans": [
+            {
+                "variance": plans.variance,
+                "quantile": plans.quantile,
+                "certified": plans.certified,
+                "all": [_plan_data(plan) for plan in plans.all],
+            }
+            for plans in answer.plans
+        ],
+    }
+
+
+def _plan_data(plan: Plan) -> list[Any]:
+    upper = plan.tokens_upper if plan.tokens_upper != plan.tokens else 0
+    kind = KINDS.index(plan.kind)
+    numbers = [plan.tokens, upper, plan.variance, plan.covariance, plan.slope]
+    return [plan.scheme, kind, plan.name, plan.nodes, plan.depth, plan.widths, *numbers]
+
+
+def _cost_data(costs: Costs) -> dict[str, Any]:
+    return {
+        "draft": costs.draft,
+        "target": costs.target,
+        "rest": [costs.rest.get(kind, (0.0, 0.0, 0.0)) for kind in KINDS] if costs.rest else None,
+        "source": costs.source,
+    }

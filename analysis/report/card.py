@@ -1,0 +1,261 @@
+"""The answer: whether to speculate, with what, and how much faster it is. The page's script says the same at any costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .cost import Costs
+from .plans import Plan, Plans
+from .text import ends
+
+SPECULATE, STOP, UNDECIDED, DEPENDS = "Speculate", "Do not speculate", "Undecided", "It depends on your costs"
+PROBABLY = ", probably"
+_TONES = {SPECULATE: "go", STOP: "stop"}
+
+ASK = (
+    "Measure your costs with otm latency (or otm advise) and pass its file to otm report with --latency (or --advice); or move the "
+    "sliders."
+)
+CHEAP, DEAR = (0.02, 0.0), (0.3, 0.05)
+"""Draft pass and one more checked token where nothing was measured: the ends of what is shown; `cost` says why."""
+
+RANGE = (
+    f"Cheap: a draft pass takes {CHEAP[0]:g} of a target pass and checking a drafted token nothing. Dear: {DEAR[0]:g} and "
+    f"{DEAR[1]:g}."
+)
+PREDICTED = "Predicted from the run’s acceptance, levels taken as independent; intervals are over prompts."
+ITSELF = "the speed of today’s best chain, which this is"
+PASSES = " Passes alone: drawing and verifying come on top; otm advise times whole steps."
+MOST_ROWS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """A ratio of speeds: a value, or both ends of what is certified, and the interval over prompts, None where there is none."""
+
+    value: float
+    upper: float
+    low: float | None
+    high: float | None
+
+    @property
+    def text(self) -> str:
+        """The value."""
+        return ends(self.value, self.upper, 2, "×")
+
+    @property
+    def interval(self) -> str:
+        """The interval, empty where there is none."""
+        return "" if self.low is None or self.high is None else f"{self.low:.2f} to {self.high:.2f}"
+
+    @property
+    def sure(self) -> str:
+        """The interval as a remark."""
+        return f"95 %: {self.interval}" if self.interval else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """A number of the card, what it is, and a remark."""
+
+    value: str
+    label: str
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """What a reader sees first.
+
+    Attributes:
+        title: the verdict.
+        tone: "go", "stop" or "maybe".
+        what: what to do.
+        who: by which verifier.
+        boxes: the numbers.
+        basis: what they stand on.
+        ask: what would make them better.
+        head, rows: the table below the chart.
+    """
+
+    title: str
+    what: str
+    who: str
+    boxes: tuple[Box, ...]
+    basis: str
+    ask: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def tone(self) -> str:
+        """Which colour it has."""
+        return _TONES.get(self.title, "maybe")
+
+    @property
+    def lines(self) -> list[str]:
+        """What it says, line by line."""
+        boxes = [f"{box.value} {box.label}{f' ({box.note})' if box.note else ''}" for box in self.boxes]
+        return [f"{self.title}: {self.what}", *(line for line in (self.who, *boxes, self.basis, self.ask) if line)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return dataclasses.asdict(self) | {"tone": self.tone}
+
+
+def with_interval(speed: Speed) -> str:
+    """Return a speed with its interval as one text."""
+    return f"{speed.text} ({speed.interval})" if speed.interval else speed.text
+
+
+def drafts(depth: int) -> str:
+    """Return the length of a chain in words."""
+    return "1 draft" if depth == 1 else f"{depth} drafts"
+
+
+def named(what: str, who: str, *, stop: bool) -> tuple[str, str]:
+    """Return what to do and by which verifier; where plain decoding is faster, what would come closest."""
+    return ("plain decoding", f"the fastest alternative: {what}, {who}") if stop else (what, who)
+
+
+def over_plain(plan: Plan, plans: Plans, costs: Costs) -> Speed:
+    """Return the speed over plain decoding; its interval stays within 1 and the tokens that a call can yield."""
+    cost = costs.of_call(plan)
+    value, upper = plan.tokens / cost, plan.tokens_upper / cost
+    if plan.variance is None:
+        return Speed(value, upper, value if plans.certified else None, upper if plans.certified else None)
+    half = math.exp(plans.quantile * math.sqrt(plan.variance))
+    return Speed(value, upper, max(1.0, plan.tokens / half) / cost, min(plan.depth + 1.0, plan.tokens_upper * half) / cost)
+
+
+def over_chain(plan: Plan, chain: Plan, plans: Plans, costs: Costs) -> Speed:
+    """Return the speed over a chain, whose tokens stand on the same prompts; its interval stays within what calls can yield."""
+    ratio = costs.of_call(chain) / costs.of_call(plan)
+    value, upper = plan.tokens / chain.tokens_upper * ratio, plan.tokens_upper / chain.tokens * ratio
+    if plan.variance is None or plan.covariance is None or plans.variance is None or chain.variance is None:
+        return Speed(value, upper, value if plans.certified else None, upper if plans.certified else None)
+    if plans.certified:  # ends of different columns: whatever their correlation
+        error = math.sqrt(plan.variance) + math.sqrt(chain.variance)
+    else:
+        error = math.sqrt(max(0.0, plan.variance - 2.0 * chain.slope * plan.covariance + chain.slope**2 * plans.variance))
+    half = math.exp(plans.quantile * error)
+    least, most = ratio / (chain.depth + 1.0), ratio * (plan.depth + 1.0)
+    return Speed(value, upper, max(least, value / half), min(most, upper * half))
+
+
+def fastest(plans: Sequence[Plan], costs: Costs, budget: int) -> Plan | None:
+    """Return the fastest plan within a budget of drafted tokens, by lower ends; of equal ones the first of the smallest."""
+    within = [plan for plan in plans if plan.nodes <= budget]
+    return min(within, key=lambda plan: (-plan.tokens / costs.of_call(plan), plan.nodes), default=None)
+
+
+def best_chain(plans: Plans, costs: Costs, budget: int) -> Plan | None:
+    """Return the fastest chain, what engines do today."""
+    return fastest([plan for plan in plans.all if plan.kind == "chain"], costs, budget)
+
+
+def verdict(plans: Plans, costs: Costs, budget: int) -> str:
+    """Return the verdict: sure where no interval contains 1, and probable where one does or none is known."""
+    within = [over_plain(plan, plans, costs) for plan in plans.all if plan.nodes <= budget]
+    best = max(within, key=lambda speed: speed.value)
+    most = max(speed.upper if speed.high is None else speed.high for speed in within)
+    if best.low is not None and best.low > 1:
+        return SPECULATE
+    if most <= 1 and best.low is not None:
+        return STOP
+    if plans.certified and best.value <= 1 < max(speed.upper for speed in within):
+        return UNDECIDED
+    return (SPECULATE if best.value > 1 else STOP) + PROBABLY
+
+
+def card(plans: Plans, costs: Costs | None, budget: int) -> Card:
+    """Return the answer at these costs, or over the range of costs where none are known."""
+    if not plans.all:
+        return Card(UNDECIDED, "the run holds no verifier that could be used", "", (), "", "", (), ())
+    return _over_range(plans, budget) if costs is None else _at(plans, costs, budget)
+
+
+def _at(plans: Plans, costs: Costs, budget: int) -> Card:
+    best, chain, title = _found(plans, costs, budget), best_chain(plans, costs, budget), verdict(plans, costs, budget)
+    speed = over_plain(best, plans, costs)
+    boxes = [Box(speed.text, "the speed of plain decoding", speed.sure)]
+    if chain is not None and chain is best:
+        boxes.append(Box("1.00×", ITSELF))
+    elif chain is not None:
+        ratio = over_chain(best, chain, plans, costs)
+        boxes.append(Box(ratio.text, f"the speed of today’s best chain, {drafts(chain.depth)}", ratio.sure))
+    boxes.append(Box(ends(best.tokens, best.tokens_upper, 2), "tokens per target call", f"{best.nodes} drafted"))
+    stop = title.startswith(STOP)
+    who = f"verified by {best.verifier}"
+    basis = (
+        f"{costs.source or 'Costs as set'}. In steps of plain decoding, a draft pass takes {costs.drafting(1):.2f} and a "
+        f"target pass that checks {best.nodes} drafted {costs.checking(best.nodes):.2f}. {PREDICTED}"
+        f"{'' if costs.rest else PASSES}"
+    )
+    return Card(title, *named(best.name, who, stop=stop), tuple(boxes), basis, "", HEAD, _rows(plans, costs, budget))
+
+
+HEAD = ("verifier", "× plain", "× best chain", "what is drafted", "tokens per call")
+RANGE_HEAD = ("verifier", "× plain if cheap", "× plain if dear", "drafted if cheap", "drafted if dear")
+
+
+def _rows(plans: Plans, costs: Costs, budget: int) -> tuple[tuple[str, ...], ...]:
+    """Return the best plan of each verifier, the fastest first."""
+    chain, rows = best_chain(plans, costs, budget), []
+    for plan in _listed(_best_of_each(plans, costs, budget)):
+        speed = over_plain(plan, plans, costs)
+        beside = over_chain(plan, chain, plans, costs).text if chain is not None and plan is not chain else ""
+        tokens = ends(plan.tokens, plan.tokens_upper, 2)
+        rows.append((plan.verifier, with_interval(speed), beside, plan.name, tokens))
+    return tuple(rows)
+
+
+def _over_range(plans: Plans, budget: int) -> Card:
+    boxes, titles, numbers, plans_at = [], [], [], []
+    for name, ratios in (("cheap", CHEAP), ("dear", DEAR)):
+        costs = Costs.of_ratios(*ratios)
+        best, chain = _found(plans, costs, budget), best_chain(plans, costs, budget)
+        speed = over_plain(best, plans, costs)
+        beside = ""
+        if chain is best:
+            beside = ", the best chain itself"
+        elif chain is not None:
+            ratio = over_chain(best, chain, plans, costs)
+            beside = f", {ratio.text} the best chain ({ratio.interval})" if ratio.interval else f", {ratio.text} the best chain"
+        boxes.append(Box(speed.text, f"the speed of plain decoding if drafting is {name}", f"{best.name}{beside}"))
+        titles.append(verdict(plans, costs, budget))
+        numbers.append(speed)
+        plans_at.append({plan.scheme: (plan, over_plain(plan, plans, costs)) for plan in _best_of_each(plans, costs, budget)})
+    cheap, dear = titles
+    title = cheap if cheap == dear or cheap.startswith(STOP) else dear if dear.startswith(SPECULATE) else DEPENDS
+    what = f"{numbers[1].value:.2f} to {numbers[0].upper:.2f}× plain decoding, by what drafting costs"
+    rows = []
+    for plan in _listed([plan for plan, _ in plans_at[0].values()]):
+        (_, speed), (other, there) = (side[plan.scheme] for side in plans_at)
+        rows.append((plan.verifier, with_interval(speed), with_interval(there), plan.name, other.name))
+    return Card(title, what, "", tuple(boxes), RANGE, ASK, RANGE_HEAD, tuple(rows))
+
+
+def _listed(plans: list[Plan]) -> list[Plan]:
+    """Return the first few, the chain always among them: it is what the others are compared with."""
+    chains = [plan for plan in plans[MOST_ROWS:] if plan.kind == "chain"]
+    return plans[: MOST_ROWS - len(chains)] + chains
+
+
+def _best_of_each(plans: Plans, costs: Costs, budget: int) -> list[Plan]:
+    by_scheme: dict[int, list[Plan]] = {}
+    for plan in plans.all:
+        by_scheme.setdefault(plan.scheme, []).append(plan)
+    best = [fastest(mine, costs, budget) for mine in by_scheme.values()]
+    return sorted(
+        (plan for plan in best if plan is not None), key=lambda plan: (-plan.tokens / costs.of_call(plan), plan.nodes)
+    )
+
+
+def _found(plans: Plans, costs: Costs, budget: int) -> Plan:
+    best = fastest(plans.all, costs, budget)
+    assert best is not None
+    return best

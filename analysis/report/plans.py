@@ -1,0 +1,273 @@
+"""What a run's schemes can draft, within a budget of tokens: chains, trees level by level, optimal trees by rank.
+
+Levels are taken as independent, each accepting with the measured mean. What a call is expected to yield is then 1 + Σ over terms:
+
+* a *chain* of L drafts has the terms α, α², …, α^L, α the acceptance of one draft;
+* drafts *by level*, k₁ for the root, k₂ for each of its children, …, have α_{k₁}, α_{k₁} α_{k₂}, …, whatever the verifier; K
+  sequences of L tokens are k = K, 1, 1, …. Every non-increasing k₁ ≥ k₂ ≥ … of measured numbers within the budget is tried;
+* where accept events are nested in k (`otm.trees.acceptance_vector`), the child of rank i is accepted with probability
+  α_i − α_{i−1}, and `otm.trees.optimal_tree` gives the best tree of every size and depth. Between measured numbers of drafts α is
+  taken as linear, which is too little where it is concave.
+
+The largest tree has `MOST_NODES` drafted tokens. A term is a product of powers of mean acceptances, so the interval over prompts of
+the tokens of a call follows from the covariance of those means (delta method), and so does that of a ratio to the best chain, whose
+tokens stand on the same prompts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm.trees import TreeShape, optimal_tree
+from otm.trees.vector import NESTED
+
+from ..statistics import Floats
+from .aggregate import Aggregates
+from .reading import Run, class_of
+from .summary import Scheme, schemes_of
+from .text import shown
+
+MOST_NODES = 64
+"""Drafted tokens of a call at most; engines' trees have some sixty."""
+
+KINDS = ("chain", "levels", "ranks")
+
+_DEPTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
+_SIZES = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64)
+_NESTED = {verifier.__name__ for verifier in NESTED}
+_NESTED_LAWS = ("IID", "WithoutReplacement", "TopK")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Something to draft in every call.
+
+    Attributes:
+        verifier: who checks it, in words.
+        scheme: which of the run's schemes that is; −1 for the chain that engines use.
+        kind: one of `KINDS`.
+        name: the shape in words.
+        nodes, depth: drafted tokens, and how many in a row.
+        widths: by level, how many vertices draft.
+        tokens, tokens_upper: expected tokens of a call; the same unless the run certifies ends only.
+        variance: of the logarithm of the tokens, over prompts; None for a single one.
+        covariance: of that logarithm with the mean acceptance of one draft.
+        slope: derivative of that logarithm by the acceptance of one draft, for chains.
+    """
+
+    verifier: str
+    scheme: int
+    kind: str
+    name: str
+    nodes: int
+    depth: int
+    widths: tuple[int, ...]
+    tokens: float
+    tokens_upper: float
+    variance: float | None
+    covariance: float | None
+    slope: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Plans:
+    """All plans of one setting.
+
+    Attributes:
+        all: chains first, then scheme by scheme, ascending in drafted tokens.
+        variance: of the mean acceptance of one draft.
+        quantile: half a 95 % interval, in standard errors.
+        certified: whether `tokens` and `tokens_upper` are ends of what is certified.
+    """
+
+    all: tuple[Plan, ...]
+    variance: float | None
+    quantile: float
+    certified: bool
+
+
+CHAIN_VERIFIER = "standard speculative sampling"
+
+
+def plans_of(run: Run, found: Aggregates, setting: int, quantile: float) -> Plans:
+    """Return everything that can be drafted at a setting, as the run's numbers of drafts allow."""
+    single = single_draft(run)
+    mine = _Setting(run, found, setting, single)
+    plans = list(mine.chains(single)) if single is not None else []
+    for place, scheme in enumerate(schemes_of(run)):
+        if scheme.usable:
+            plans += mine.of_scheme(place, scheme)
+    variance = None if single is None else mine.covariance[single, single]
+    return Plans(tuple(plans), None if variance is None or np.isnan(variance) else float(variance), quantile, run.is_interval)
+
+
+def single_draft(run: Run) -> int | None:
+    """Return the column of one draft and its best verifier, which standard speculative sampling is; None if it was not measured."""
+    ones = [(scheme, i) for scheme in schemes_of(run) if scheme.usable for i in scheme.columns if run.schemes[i].k == 1]
+    wanted = [i for s, i in ones if s.law == "IID" and (s.kind == "optimum" or class_of(s.identity) == "Maximal")]
+    return wanted[0] if wanted else None
+
+
+class _Setting:
+    def __init__(self, run: Run, found: Aggregates, setting: int, single: int | None) -> None:
+        self.run, self.single = run, single
+        self.lower, self.upper = found.lower[setting].mean, found.upper[setting].mean
+        self.covariance, self.covariance_upper = found.covariance[setting], found.covariance_upper[setting]
+
+    def chains(self, single: int) -> Iterator[Plan]:
+        """Yield chains of every length."""
+        for length in range(1, MOST_NODES + 1):
+            powers = np.arange(1.0, length + 1)[:, None]
+            yield self.plan(CHAIN_VERIFIER, -1, "chain", [single], np.eye(1), powers, length, (1,) * length)
+
+    def of_scheme(self, place: int, scheme: Scheme) -> list[Plan]:
+        """Return the plans of a scheme that no other of its own dominates."""
+        columns = [i for i in scheme.columns if np.isfinite(self.lower[i]) and self.lower[i] > 0]
+        if not columns:
+            return []
+        numbers = [self.run.schemes[i].k for i in columns]
+        label = shown(f"otm.{scheme.attained}" if scheme.attained else scheme.label)
+        vector = _by_rank(numbers, self.lower[columns]) if _ranked(scheme) else None
+        if vector is None:
+            plans = [self.plan(label, place, "levels", columns, np.eye(len(columns)), *one) for one in _by_level(numbers)]
+        else:
+            spread = _by_rank_matrix(numbers)
+            plans = [self.plan(label, place, "ranks", columns, spread, *one) for one in _optimal(vector)]
+        return _best(plans)
+
+    def plan(
+        self,
+        verifier: str,
+        place: int,
+        kind: str,
+        columns: list[int],
+        spread: Floats,
+        powers: Floats,
+        nodes: int,
+        widths: tuple[int, ...],
+    ) -> Plan:
+        """Return a plan whose terms are products of powers of `spread` times the columns' means."""
+        ends = []
+        for means, covariance in ((self.lower, self.covariance), (self.upper, self.covariance_upper)):
+            factors = np.maximum(spread @ means[columns], 0.0)
+            terms = np.prod(factors**powers, axis=1)
+            tokens = 1.0 + float(terms.sum())
+            used = (factors > 0) & (powers > 0).any(axis=0)
+            slope = np.zeros(len(factors))
+            slope[used] = (powers * terms[:, None]).sum(axis=0)[used] / factors[used] / tokens
+            gradient = slope @ spread
+            ends.append((tokens, gradient, float(gradient @ covariance[np.ix_(columns, columns)] @ gradient)))
+        (tokens, gradient, variance), (upper, _, variance_upper) = ends
+        with_single = np.nan if self.single is None else float(gradient @ self.covariance[columns, self.single])
+        variance = max(variance, variance_upper)
+        return Plan(
+            verifier=verifier,
+            scheme=place,
+            kind=kind,
+            name=_named(widths, nodes),
+            nodes=nodes,
+            depth=len(widths),
+            widths=widths,
+            tokens=round(tokens, 9),
+            tokens_upper=round(max(tokens, upper), 9),
+            variance=None if np.isnan(variance) else variance,
+            covariance=None if np.isnan(with_single) else with_single,
+            slope=float(gradient[0]) if kind == "chain" else 0.0,
+        )
+
+
+def _ranked(scheme: Scheme) -> bool:
+    return class_of(scheme.identity) in _NESTED and scheme.law in _NESTED_LAWS and scheme.definition == "membership"
+
+
+def _by_rank_matrix(numbers: list[int]) -> Floats:
+    """Return the matrix that takes α at these numbers of drafts to the acceptance by rank, α linear between them."""
+    rows, before = [], 0
+    for place, number in enumerate(numbers):
+        row = np.zeros(len(numbers))
+        row[place] = 1.0 / (number - before)
+        if place:
+            row[place - 1] = -1.0 / (number - before)
+        rows += [row] * (number - before)
+        before = number
+    return np.array(rows)
+
+
+def _by_rank(numbers: list[int], means: Floats) -> Floats | None:
+    """Return the acceptance by rank; None if it increases, where the best tree is no matter of greed."""
+    vector = _by_rank_matrix(numbers) @ means
+    return vector if (np.diff(vector) <= 0).all() and (vector >= 0).all() and vector.sum() <= 1.0 + 1e-12 else None
+
+
+def _by_level(numbers: list[int]) -> Iterator[tuple[Floats, int, tuple[int, ...]]]:
+    """Yield powers, drafted tokens and widths of every non-increasing sequence of these numbers within the budget."""
+
+    def grow(
+        width: int, nodes: int, widths: tuple[int, ...], rows: list[Floats], last: int
+    ) -> Iterator[tuple[Floats, int, tuple[int, ...]]]:
+        for place, number in enumerate(numbers):
+            if number > last or nodes + width * number > MOST_NODES:
+                continue
+            row = rows[-1].copy() if rows else np.zeros(len(numbers))
+            row[place] += 1.0
+            found = (np.array([*rows, row]), nodes + width * number, (*widths, width))
+            yield found
+            yield from grow(width * number, found[1], found[2], [*rows, row], number)
+
+    return grow(1, 0, (), [], max(numbers))
+
+
+def _optimal(vector: Floats) -> Iterator[tuple[Floats, int, tuple[int, ...]]]:
+    """Yield powers, drafted tokens and widths of the optimal trees of every size at every depth."""
+    seen = set()
+    for depth in _DEPTHS:
+        whole = optimal_tree(vector, num_nodes=MOST_NODES, max_depth=depth)
+        powers = _rank_powers(whole.shape, len(vector))
+        for nodes in (size for size in _SIZES if size <= whole.num_nodes):
+            shape = whole.first(nodes).shape
+            if shape not in seen:
+                seen.add(shape)
+                yield powers[:nodes], nodes, _drafting(shape)
+
+
+def _rank_powers(shape: TreeShape, width: int) -> Floats:
+    """Return how often each rank stands on the path to each drafted vertex, `(n, width)`."""
+    powers = np.zeros((shape.num_nodes + 1, width))
+    children: NDArray[np.int64] = np.zeros(shape.num_nodes + 1, dtype=np.int64)
+    for vertex, parent in enumerate(shape.parents.tolist(), start=1):
+        powers[vertex] = powers[parent]
+        powers[vertex, children[parent]] += 1.0
+        children[parent] += 1
+    return powers[1:]
+
+
+def _drafting(shape: TreeShape) -> tuple[int, ...]:
+    drafting = shape.num_children > 0
+    return tuple(int((drafting & (shape.levels == level)).sum()) for level in range(shape.depth))
+
+
+def _named(widths: tuple[int, ...], nodes: int) -> str:
+    """Return a shape in words, by the vertices that draft at each level and all drafted tokens."""
+    depth = len(widths)
+    if nodes == depth:
+        return f"chain of {depth}"
+    if depth == 1:
+        return f"{nodes} drafts, 1 deep"
+    if len(set(widths[1:])) == 1 and nodes == widths[1] * depth:
+        return f"{widths[1]} sequences of {depth}"
+    return f"tree of {nodes} tokens, {depth} deep"
+
+
+def _best(plans: list[Plan]) -> list[Plan]:
+    """Return the plans that none of fewer or equally many tokens, levels and drafting vertices equals."""
+    kept: list[Plan] = []
+    for plan in sorted(plans, key=lambda plan: (plan.nodes, plan.depth, sum(plan.widths), -plan.tokens)):
+        if not any(
+            one.depth <= plan.depth and sum(one.widths) <= sum(plan.widths) and one.tokens >= plan.tokens for one in kept
+        ):
+            kept.append(plan)
+    return kept
