@@ -180,8 +180,12 @@ def card(plans: Plans, costs: Costs | None, budget: int) -> Card:
 
 def _at(plans: Plans, costs: Costs, budget: int) -> Card:
     best, chain, title = _found(plans, costs, budget), best_chain(plans, costs, budget), verdict(plans, costs, budget)
+    alone = bool(costs.source) and not costs.rest
+    if title == SPECULATE and alone:  # what comes on top of the passes may take it all
+        title += PROBABLY
+    at_most = "at most " if alone else ""
     speed = over_plain(best, plans, costs)
-    boxes = [Box(speed.text, "the speed of plain decoding", speed.sure)]
+    boxes = [Box(speed.text, f"{at_most}the speed of plain decoding", speed.sure)]
     if chain is not None and chain is best:
         boxes.append(Box("1.00×", ITSELF))
     elif chain is not None:

@@ -102,9 +102,11 @@
   function cardAt(plans, costs, budget) {
     const best = fastest(plans.all, costs, budget);
     const chain = bestChain(plans, costs, budget);
-    const title = verdict(plans, costs, budget);
+    const alone = Boolean(costs.source) && !costs.rest;
+    const settled = verdict(plans, costs, budget);
+    const title = settled === "Speculate" && alone ? "Speculate, probably" : settled; // what comes on top may take it all
     const found = overPlain(best, plans, costs);
-    const boxes = [{ value: found.text, label: "the speed of plain decoding", note: sure(found) }];
+    const boxes = [{ value: found.text, label: (alone ? "at most " : "") + "the speed of plain decoding", note: sure(found) }];
     if (chain && chain === best) {
       boxes.push({ value: "1.00×", label: answer.words.itself, note: "" });
     } else if (chain) {
