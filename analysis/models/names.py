@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..errors import AnalysisError
 from ..layout import SHIPPED_PAIR
 from .public import PUBLIC, public_folder
 
@@ -21,19 +22,31 @@ def model_places(draft: str | None, target: str | None) -> tuple[str, str]:
     """Return where the two models lie: folders or hub names.
 
     Raises:
-        AnalysisError: if a public model is asked for that has not been fetched.
+        AnalysisError: if a public model is asked for that has not been fetched, or its draft where none is shipped.
     """
     shown = model_names(draft, target)
     places = []
-    for side, name, given in zip(SIDES, shown, (draft, target), strict=True):
+    for side, name, given in reversed(
+        list(zip(SIDES, shown, (draft, target), strict=True))
+    ):  # without its target no draft helps
         base = name.removesuffix("-draft")
         if name in PUBLIC:
             places.append(str(public_folder(name)))
         elif base in PUBLIC and base != name:
-            places.append(str(PUBLIC[base].draft))
+            places.append(str(_draft_of(base)))
         else:
             places.append(given or str(SHIPPED_PAIR / side))
-    return places[0], places[1]
+    return places[1], places[0]
+
+
+def _draft_of(name: str) -> Path:
+    folder = PUBLIC[name].draft
+    if not folder.is_dir():
+        raise AnalysisError(
+            f"No draft for {name} comes with this copy of the library. Name one that has its tokenizer with --draft, or distil "
+            f"one: train --target {name}."
+        )
+    return folder
 
 
 def local_folders(draft: str | None, target: str | None) -> tuple[Path, Path]:

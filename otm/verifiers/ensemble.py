@@ -24,7 +24,7 @@ class Ensemble(AimedVerifier):
         InvalidParameter: if it is out of range.
 
     Cost: O(V), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums").
-    Reference: docs/theory.md, "Lossy rules"; proposed for Hugging Face transformers (issue 45979).
+    Reference: docs/theory.md, "Lossy rules"; proposed for Hugging Face transformers (transformers#45979).
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> otm.acceptance(Ensemble(0.5), problem), otm.lossy.output_law(Ensemble(0.5), problem)

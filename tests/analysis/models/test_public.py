@@ -93,6 +93,9 @@ def test_a_cache_that_cannot_be_made_is_named(tmp_path, monkeypatch, package):
 def test_a_public_target_brings_its_draft(package, monkeypatch):
     monkeypatch.setattr(public, "_convert", convert)
     folder = public.fetch("tiny")
+    with pytest.raises(AnalysisError, match="No draft for tiny.*train --target tiny"):
+        model_places(None, "tiny")
+    package.draft.mkdir()
     assert model_names(None, "tiny") == ("tiny-draft", "tiny")
     assert model_places(None, "tiny") == (str(package.draft), str(folder))
     assert model_places("elsewhere", "tiny") == ("elsewhere", str(folder))
