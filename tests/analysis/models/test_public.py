@@ -93,7 +93,7 @@ def test_a_cache_that_cannot_be_made_is_named(tmp_path, monkeypatch, package):
 def test_a_public_target_brings_its_draft(package, monkeypatch):
     monkeypatch.setattr(public, "_convert", convert)
     folder = public.fetch("tiny")
-    with pytest.raises(AnalysisError, match="No draft for tiny.*train --target tiny"):
+    with pytest.raises(AnalysisError, match=r"No draft for tiny.*train --target tiny"):
         model_places(None, "tiny")
     package.draft.mkdir()
     assert model_names(None, "tiny") == ("tiny-draft", "tiny")
