@@ -239,8 +239,15 @@ def _row(verifier: Verifier, problem: Problem, best: float | None, samples: int,
         optimum=best,
         monte_carlo=interval,
         note=note,
-        distortion=None if verifier.lossless else distortion(verifier, problem),
+        distortion=None if verifier.lossless else _distortion_or_none(verifier, problem),
     )
+
+
+def _distortion_or_none(verifier: Verifier, problem: Problem) -> Distortion | None:
+    try:
+        return distortion(verifier, problem)
+    except TooLarge:
+        return None
 
 
 def _proven_lower(verifier: Verifier, problem: Problem) -> float | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import to_numpy
 from otm.drafts import IID
-from otm.errors import InvalidParameter, ShapeMismatch
+from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.logits import Processing
 from otm.pmf import as_pmf, check_count, check_instance, plain_array
 from otm.problem import Problem, refuse_gradients
@@ -104,14 +104,14 @@ def acceptance_losses(
         target_logits: `(..., V)`, the same shape.
         k: number of i.i.d. drafts.
         draft, target: what is done with each side's logits, such as `Processing(temperature=0.7, top_p=0.9, order="vllm")`.
-        verifier: a scheme for i.i.d. drafts; the optimum without one.
+        verifier: a lossless scheme for i.i.d. drafts; the optimum without one.
 
     Returns:
         `Losses`, each part `(...)` in float64.
 
     Raises:
         InvalidDistribution: as `otm.from_logits`. ShapeMismatch: if the shapes differ. InvalidParameter: as `check_count` of k.
-        Unsupported: if the verifier does not apply to k i.i.d. drafts.
+        Unsupported: if the verifier is lossy, or does not apply to k i.i.d. drafts.
 
     Cost: some 60 optimal acceptances a row for the temperature, and `best_ranked_acceptance` for k = 1. Accuracy: the sum to
     rounding, 1e-12 at V = 128,256; each difference as far as the best temperature is found (`best_temperature`).
@@ -145,6 +145,11 @@ def acceptance_losses(
     scheme = optimum
     if verifier is not None:
         check_instance(verifier, Verifier, name="verifier")
+        if not verifier.lossless:
+            raise Unsupported(
+                f"A lossy verifier wins acceptance that the optimum does not have, and {verifier!r} is one. Pass a lossless one, "
+                "or none; otm.lossy.distortion says what it gives up."
+            )
         scheme = np.asarray(acceptance(verifier, Problem(draft=p, target=q, law=IID(count))), np.float64)
     top = in_reach if ranked is None else ranked
     steps = {

@@ -146,6 +146,8 @@ def test_rounding_is_torchs_and_the_output_law_is_within_what_the_draft_moved(dt
 
 
 def test_what_is_refused() -> None:
+    with pytest.raises(otm.errors.Unsupported, match="lossy verifier wins"):
+        losses.acceptance_losses([0.0, 1.0], [0.0, 1.0], verifier=otm.Lenience())
     with pytest.raises(otm.errors.ShapeMismatch, match="one shape"):
         losses.acceptance_losses([0.0, 1.0], [0.0, 1.0, 2.0])
     with pytest.raises(otm.errors.ShapeMismatch, match="single rows"):

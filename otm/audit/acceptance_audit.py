@@ -134,6 +134,11 @@ class AcceptanceAudit(Audit):
                 "Acceptance alone accuses nobody: say how much is possible, the mean over the same steps of Σ min(p, q) at each "
                 f"position (`expected`, --expected .8,.62), and more than that is an alarm. {laws}"
             )
+        if self.excess > 0.0:
+            return (
+                f"Acceptance is {self.excess:.4g} higher than expected; these are too few steps to call that more than chance, "
+                f"with false alarms ≤ {self.false_alarm:g}. Record more steps. {laws}"
+            )
         return f"Acceptance is no higher than a lossless scheme can have it, which a lossy one may have, too. {laws}"
 
     def _threshold(self, false_alarm: float) -> float:

@@ -14,7 +14,7 @@ class Ensemble(AimedVerifier):
     """Verify one draft losslessly towards π = w q + (1 − w) p; w = 1 is speculative decoding.
 
     Acceptance 1 − w TV(p, q), by rule and by membership; output law π, at total variation (1 − w) TV(p, q) from the target. So
-    acceptance + distance = α* + distance: it lies on the total variation frontier for one draft, whatever w is.
+    acceptance = α* + distance: it lies on the total variation frontier for one draft, whatever w is.
     Lossy for w < 1. Law: IID(1).
 
     Args:

