@@ -15,6 +15,9 @@ from typing import Any
 
 _LEAST_WIDTH = 2.0**-50
 
+_DECISIONS, _NO_MATTER = 32, 1e-30
+"""After every so many decisions an execution of no more probability than this ends undecided."""
+
 Decision = tuple[Any, ...]
 """("split", axis, at, whether the lower part was kept) or ("choice", index)."""
 
@@ -24,6 +27,10 @@ Holds = Callable[[Sequence[float]], bool]
 
 class Escape(BaseException):  # no error of the code under audit, which may catch its own
     """The code used a random number in a way that cannot be followed; the message says in which."""
+
+
+class Endless(BaseException):  # as `Escape`
+    """The code goes on where it is too unlikely to matter: a loop that leaves by luck has been followed long enough."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -102,6 +109,7 @@ class Execution:
                 raise self.escape("other outcomes at a second execution")
         self.made.append(("choice", index))
         self.factor *= weights[index] / total
+        self._go_on()
         return index
 
     def split(self, axis: int, at: float, *, keep_low: bool) -> None:
@@ -179,6 +187,13 @@ class Execution:
             self.high[axis] = at
         else:
             self.low[axis] = at
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Stop a loop that goes on in the likelier part for ever, once what it still decides is nothing."""
+        if len(self.made) % _DECISIONS == 0 and self.volume < _NO_MATTER:
+            self.undecided = True
+            raise Endless
 
 
 def _opposite_corners_agree(box: tuple[Sequence[float], Sequence[float]], holds: Holds) -> bool:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.boxes import Decision, Escape, Execution
+from otm.audit.boxes import Decision, Endless, Escape, Execution
 from otm.audit.draws.interception import Interception, intercepted, preserved, seed_all
 from otm.audit.draws.sources import Recorded, Traced
 from otm.audit.evidence import log_evidence
@@ -190,6 +190,8 @@ def _execute(function: Function, num_uniforms: int, draws: Traced, interception:
     try:
         with np.errstate(all="ignore"), interception.into(draws):
             value = function(numbers.view(TracedArray))
+    except Endless:
+        return None
     except Exception as error:  # whatever the code does with objects it was not written for
         failure = f"on symbols it raised {type(error).__name__}: {error}"
     if run.escaped or failure:

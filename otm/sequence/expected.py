@@ -27,7 +27,7 @@ from otm.sequence.ersd import Ersd
 from otm.sequence.greedy_multipath import GreedyMultipath, Ranked
 from otm.sequence.likeliest_tree import LikeliestTree
 from otm.sequence.models import Context, LanguageModel, next_distribution
-from otm.sequence.refined_scores import RefinedScores, ScoredPaths
+from otm.sequence.refined_scores import RefinedScores, ScoredPaths, registered
 from otm.sequence.source import Outcomes, prepare_conditional
 from otm.sequence.traversal_verification import Pending, TraversalVerification
 from otm.sequence.vertex_decoder import VertexDecoder, children_of
@@ -115,8 +115,9 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
     elif isinstance(decoder, Ersd):
         tally = _descend(decoder.shape, start, judge, _race_transitions(drafter, judge))
     elif isinstance(decoder, RefinedScores):
-        paths = ScoredPaths(decoder.num_drafts, decoder.cells, start, drafter, judge)
-        tally = _by_paths(decoder, start, drafter, judge, lambda u: (paths.weight(u), paths.accepted(u)), paths.weight)
+        drawn = functools.cache(lambda context: registered(drafter(context)))
+        paths = ScoredPaths(decoder.num_drafts, decoder.cells, start, drawn, judge)
+        tally = _by_paths(decoder, start, drawn, judge, lambda u: (paths.weight(u), paths.accepted(u)), paths.weight)
     elif isinstance(decoder, BlockKSeq):
         tally = _block_kseq(decoder, start, drafter, judge)
     elif isinstance(decoder, BlockVerification):
@@ -298,7 +299,8 @@ def _select(decoder: GreedyMultipath, start: Context, draft: Conditionals, targe
     def visit(context: Context, weight: float, odds: float, mass: float) -> NDArray[np.float64]:
         level = len(context) - len(start)
         if level == decoder.depth:
-            places = np.exp(np.arange(decoder.num_drafts) * np.log1p(-1.0 / (odds + 1.0))) if odds > 0 else np.eye(len(ways))[0]
+            before = 1.0 / (1.0 + 1.0 / odds) if odds > 0 else 0.0  # 1 − t, which 1 − 1/(α + 1) loses for small odds
+            places = before ** np.arange(decoder.num_drafts)
             left, passed, after = mass * places / places.sum(), weight, target(context)
         else:
             left, law, ranked = np.zeros(len(ways)), draft(context), None

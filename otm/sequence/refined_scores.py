@@ -7,6 +7,7 @@ all its tokens have a say in, the largest wins, and the winner is verified as a 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from otm.sequence.vertex_decoder import children_of, grow_by_law
 from otm.trees.shape import TreeShape
 
 MOST_CELLS = 4096
+
+_NEGLIGIBLE = 2.0**-44
+"""Draft mass of a token that is not drafted: sums up to 1 keep it to nine bits at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +62,8 @@ class RefinedScores(StaticDecoder):
     cells: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("num_drafts", "length", "cells"):
-            object.__setattr__(self, name, check_count(getattr(self, name), name=name))
+        for name, least in (("num_drafts", 1), ("length", 1), ("cells", 2)):
+            object.__setattr__(self, name, check_count(getattr(self, name), name=name, minimum=least))
 
     @property
     def lossless(self) -> bool:
@@ -76,8 +80,8 @@ class RefinedScores(StaticDecoder):
         return IID(num_drafts)
 
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
-        """Draw K sequences level by level."""
-        return grow_by_law(self.shape, model, context, self.law, source)
+        """Draw K sequences level by level, from the draft model without its negligible tokens."""
+        return grow_by_law(self.shape, Registered(model), context, self.law, source)
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Refine every sequence's score, choose the winner with the probability that its score is the largest, verify it."""
@@ -99,6 +103,41 @@ class RefinedScores(StaticDecoder):
         return Step(
             (*winner[start : start + kept], token), kept, "end_of_draft" if kept == self.length else "rejected", survivors
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Registered:
+    """A model without its negligible tokens: a mass that a sum up to 1 hardly registers has no scores to itself.
+
+    Whatever is drafted, verification towards the target is lossless for the law that it was drafted by, so that nothing is lost but
+    what those tokens might have won.
+    """
+
+    model: LanguageModel
+
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return self.model.num_tokens
+
+    def next(self, context: Sequence[int]) -> Vector:
+        """Return the model's answer without what is negligible."""
+        return registered(self.model.next(context))
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> Vector:
+        """Return the model's answers without what is negligible."""
+        return registered(self.model.next_batch(contexts))
+
+
+def registered(masses: Vector) -> Vector:
+    """Return rows `(..., V)` without masses below 2⁻⁴⁴, over what is left.
+
+    >>> registered(np.array([1e-20, 0.25, 0.75]))
+    array([0.  , 0.25, 0.75])
+    """
+    rows = np.asarray(masses, dtype=np.float64)
+    kept = np.where(rows < _NEGLIGIBLE, 0.0, rows)
+    return np.asarray(kept / kept.sum(axis=-1, keepdims=True))
 
 
 class ScoredPaths:

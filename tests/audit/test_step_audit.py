@@ -13,6 +13,7 @@ from otm.audit.candidate import CandidateFailure
 from otm.audit.instances import table_model
 from otm.audit.markdown import number
 from otm.errors import InvalidParameter
+from otm.sequence import ZerothOrder
 
 P, Q = (0.5, 0.3, 0.2), (0.2, 0.35, 0.45)
 LATER_P, LATER_Q = ((0.5, 0.25, 0.25), (0.2, 0.6, 0.2), (0.4, 0.4, 0.2)), ((0.2, 0.3, 0.5), (0.5, 0.25, 0.25), (0.1, 0.1, 0.8))
@@ -119,3 +120,24 @@ def test_errors_have_types() -> None:
         audited(lambda draft, target, rng: [0, 0, 0])
     with pytest.raises(InvalidParameter, match="must be a function"):
         audited(7)
+
+
+def test_a_loop_that_is_left_by_luck_comes_to_an_end() -> None:
+    """Rejection sampling goes on with probability ½ or more: the likelier part alone would be followed for ever."""
+
+    def right(draft: Any, target: Any, rng: Any) -> list[int]:
+        mass = np.asarray(target.next(()))
+        while True:
+            token = int(rng.integers(len(mass)))
+            if rng.random() * mass.max() < mass[token]:
+                return [token]
+
+    def wrong(draft: Any, target: Any, rng: Any) -> list[int]:
+        while rng.random() < 0.9:
+            pass
+        return [int(rng.random() < 0.5)]
+
+    models = {"draft": ZerothOrder([0.5, 0.5]), "target": ZerothOrder([0.9, 0.1])}
+    for candidate, verdict in ((right, "lossless"), (wrong, "not lossless")):
+        found = audit.step(candidate, **models, length=1, rng=np.random.default_rng(0), seconds=30.0)
+        assert (found.verdict, found.samples) == (verdict, None)

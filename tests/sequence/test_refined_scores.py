@@ -6,7 +6,22 @@ import numpy as np
 import pytest
 
 import otm
-from otm.sequence import BlockVerification, DraftSelection, RefinedScores, Uniforms, best_step, expected_step, step, step_law
+from otm.sequence import (
+    BlockKSeq,
+    BlockVerification,
+    Decoder,
+    DraftSelection,
+    GreedyMultipath,
+    MarkovModel,
+    RefinedScores,
+    Uniforms,
+    best_step,
+    completed_law,
+    expected_step,
+    sequence_law,
+    step,
+    step_law,
+)
 from tests.sequence.toys import distance, num_trees, random_models, smooth_models
 
 
@@ -64,7 +79,7 @@ def test_more_cells_are_no_worse_and_few_are_lossless() -> None:
     draft, target = smooth_models(4, 2, 7)
     few, some, many = (
         expected_step(RefinedScores(3, 2, cells=cells), draft=draft, target=target, context=[]).block_efficiency
-        for cells in (1, 16, 256)
+        for cells in (2, 16, 256)
     )
     assert few < some < many
 
@@ -78,7 +93,27 @@ def test_a_sampled_step_names_the_winner() -> None:
         assert [vertex for (vertex,) in one.survivors] in ([1, 3, 5][: one.accepted], [2, 4, 6][: one.accepted])
 
 
-@pytest.mark.parametrize("wrong", [{"num_drafts": 0}, {"length": 0}, {"cells": 0}])
+@pytest.mark.parametrize("wrong", [{"num_drafts": 0}, {"length": 0}, {"cells": 0}, {"cells": 1}])
 def test_counts_are_positive(wrong: dict[str, int]) -> None:
     with pytest.raises(otm.errors.InvalidParameter):
         RefinedScores(**{"num_drafts": 2, "length": 2} | wrong)
+
+
+@pytest.mark.parametrize(
+    "decoder", [RefinedScores(1, 1), RefinedScores(2, 2), GreedyMultipath(2, 2), BlockKSeq(2, 2)], ids=repr
+)
+@pytest.mark.parametrize("tiny", [1e-16, 1e-17, 1e-100, 1e-310])
+def test_masses_that_a_sum_does_not_register(decoder: Decoder, tiny: float) -> None:
+    """Logits 40 apart are enough for the first two: lossless all the same, and the expected step is the enumerated one."""
+    for draft_rows, target_rows in (
+        ([[tiny, 1 - tiny], [0.3, 0.7]], [[0.4, 0.6], [0.4, 0.6]]),
+        ([[1 - tiny, tiny], [tiny, 1 - tiny]], [[0.5, 0.5], [1.0, 0.0]]),
+        ([[tiny, 1 - tiny], [tiny, 1 - tiny]], [[tiny, 1 - tiny], [0.0, 1.0]]),
+    ):
+        draft, target = MarkovModel(draft_rows), MarkovModel(target_rows)
+        models = {"draft": draft, "target": target, "context": [0]}
+        law = step_law(decoder, **models)  # type: ignore[arg-type]
+        found = completed_law(law, target=target, context=[0], length=decoder.depth + 1)
+        np.testing.assert_allclose(found, sequence_law(target, context=[0], length=decoder.depth + 1), rtol=0, atol=1e-13)
+        efficiency = expected_step(decoder, **models).block_efficiency  # type: ignore[arg-type]
+        assert efficiency == pytest.approx(law.block_efficiency, abs=1e-13)
