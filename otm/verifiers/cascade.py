@@ -10,6 +10,8 @@ from otm.errors import InvalidParameter
 from otm.pmf import check_real
 from otm.verifiers.lossy_rule import AimedVerifier
 
+_TIE = 1e-12
+
 
 @dataclasses.dataclass(frozen=True)
 class Cascade(AimedVerifier):
@@ -17,6 +19,8 @@ class Cascade(AimedVerifier):
 
         rule="opt":       π = q if max p < max q − a TV(p, q), else p (every draft is accepted);
         rule="token_v3":  π = p·1_G + P(Gᶜ) q,  G = {x: q(x) ≥ (1 − a) max q}.
+
+    Sides within 1e-12 count as equal: with a target of one token they often are, and rounding must not decide.
 
     Acceptance Σ min(p, π), by rule and by membership; output law π. `token_v3` accepts as often as accepting on the test x ∈ G and
     drawing from q otherwise (the form of typical acceptance), and more where q puts mass outside of G. Lossy. Law: IID(1).
@@ -55,7 +59,8 @@ class Cascade(AimedVerifier):
         largest = xp.max(target, axis=-1, keepdims=True)
         if self.rule == "opt":
             distance = total(xp.clip(draft - target, 0.0, None))[..., None]
-            return xp.where(xp.max(draft, axis=-1, keepdims=True) < largest - self.alpha * distance, target, draft)
-        good = target >= (1.0 - self.alpha) * largest
+            behind = largest - self.alpha * distance - xp.max(draft, axis=-1, keepdims=True)
+            return xp.where(behind > _TIE, target, draft)
+        good = target >= (1.0 - self.alpha) * largest - _TIE
         kept = xp.where(good, draft, xp.zeros_like(draft))
         return kept + total(draft - kept)[..., None] * target

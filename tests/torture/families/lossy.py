@@ -55,6 +55,9 @@ def _fuzzy(row: Row) -> Numbers:
     return list(row.p if is_open else row.q)
 
 
+TIE = Decimal("1e-12")
+
+
 def _aimed(aim: Callable[[Row], Numbers]) -> Callable[[Row], Numbers]:
     """Return the law of a scheme that verifies towards another one: that one."""
     return lambda row: row.exactly(lambda: aim(row))
@@ -65,14 +68,14 @@ def _ensemble(row: Row) -> Numbers:
 
 
 def _token_v3(row: Row) -> Numbers:
-    good = [2 * q >= max(row.q) for q in row.q]
+    good = [2 * (q + TIE) >= max(row.q) for q in row.q]
     deferred = oracles.total(p for p, keeps in zip(row.p, good, strict=True) if not keeps)
     return [p * keeps + deferred * q for p, q, keeps in zip(row.p, row.q, good, strict=True)]
 
 
 def _opt(row: Row) -> Numbers:
     distance = oracles.total(max(p - q, Decimal(0)) for p, q in zip(row.p, row.q, strict=True))
-    return list(row.q if max(row.p) < max(row.q) - distance / 2 else row.p)
+    return list(row.q if max(row.q) - distance / 2 - max(row.p) > TIE else row.p)
 
 
 SCHEMES: list[tuple[otm.Verifier, Callable[[Row], Numbers], Callable[[np.random.Generator], Case]]] = [
