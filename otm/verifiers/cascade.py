@@ -8,9 +8,7 @@ from typing import Literal
 from otm._arrays import Array, namespace, total
 from otm.errors import InvalidParameter
 from otm.pmf import check_real
-from otm.verifiers.lossy_rule import AimedVerifier
-
-_TIE = 1e-12
+from otm.verifiers.lossy_rule import TIE, AimedVerifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Cascade(AimedVerifier):
         if self.rule == "opt":
             distance = total(xp.clip(draft - target, 0.0, None))[..., None]
             behind = largest - self.alpha * distance - xp.max(draft, axis=-1, keepdims=True)
-            return xp.where(behind > _TIE, target, draft)
-        good = target >= (1.0 - self.alpha) * largest - _TIE
+            return xp.where(behind > TIE, target, draft)
+        good = target >= (1.0 - self.alpha) * largest - TIE
         kept = xp.where(good, draft, xp.zeros_like(draft))
         return kept + total(draft - kept)[..., None] * target

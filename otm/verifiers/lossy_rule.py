@@ -23,6 +23,9 @@ from otm.results import Definition
 from otm.verifiers.base import Verifier
 from otm.verifiers.rules import AcceptInTurn
 
+TIE = 1e-12
+"""Sides of a comparison of masses that are as near count as equal: greedy targets tie often, and rounding must not decide."""
+
 
 @dataclasses.dataclass(frozen=True)
 class LossyVerifier(Verifier):

@@ -8,12 +8,14 @@ from typing import Literal
 from otm._arrays import Array, namespace
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_real
-from otm.verifiers.lossy_rule import LossyVerifier, rejection
+from otm.verifiers.lossy_rule import TIE, LossyVerifier, rejection
 
 
 @dataclasses.dataclass(frozen=True)
 class RelaxedAcceptance(LossyVerifier):
     """Accept x iff it is among the target's N likeliest tokens and q(x) ≥ max q − δ; otherwise draw from the target.
+
+    Sides within 1e-12 count as equal.
 
     Rule acceptance P(A), A the tokens that pass (of equal masses at the border the lowest index); by membership
     + Σ_{x∉A} p(x) ρ(x), ρ what is drawn on rejection: q, or the likeliest token alone as greedy engines have it. Output law
@@ -53,7 +55,7 @@ class RelaxedAcceptance(LossyVerifier):
         xp = namespace(draft, target)
         p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
         rank = xp.argsort(xp.argsort(-q, axis=-1, stable=True), axis=-1)
-        passes = (rank < self.top) & (q >= xp.max(q, axis=-1, keepdims=True) - self.delta)
+        passes = (rank < self.top) & (q >= xp.max(q, axis=-1, keepdims=True) - self.delta - TIE)
         keep = xp.astype(passes, xp.float64)
         residual = q if self.fallback == "target" else xp.astype(rank == 0, xp.float64)
         return keep, residual, rejection(p, keep)

@@ -11,7 +11,7 @@ import numpy as np
 import otm
 from otm import lossy
 from tests.torture import oracles
-from tests.torture.calls import SUM, iid, of_law, one_draft
+from tests.torture.calls import SCAN, SUM, accepted, iid, of_law, one_draft
 from tests.torture.checks import Checks
 from tests.torture.families.divergences import off_thresholds
 from tests.torture.problems import Case, Row, exact_row
@@ -56,6 +56,7 @@ def _fuzzy(row: Row) -> Numbers:
 
 
 TIE = Decimal("1e-12")
+FIVE_HUNDREDTHS = Decimal(5) / 100
 
 
 def _aimed(aim: Callable[[Row], Numbers]) -> Callable[[Row], Numbers]:
@@ -117,7 +118,36 @@ LAWS = [
     ),
 ]
 
-promised("lossy laws", LAWS)
+
+def _towards(law: Callable[[Row], Numbers]) -> Callable[[Row, Case], Decimal]:
+    """Return Σ min(p, π)."""
+    return lambda row, case: row.exactly(lambda: oracles.total(min(p, a) for p, a in zip(row.p, law(row), strict=True)))
+
+
+def _relaxed(row: Row, case: Case) -> Decimal:
+    """Return P(A) + Σ p q outside of A, the ten likeliest tokens within .6 of the largest mass."""
+
+    def exactly() -> Decimal:
+        likeliest = sorted(range(len(row.q)), key=lambda y: (-row.q[y], y))[:10]
+        good = [y in likeliest and q >= max(row.q) - Decimal("0.6") - TIE for y, q in enumerate(row.q)]
+        return oracles.total(p if passes else p * q for p, q, passes in zip(row.p, row.q, good, strict=True))
+
+    return row.exactly(exactly)
+
+
+def _within(row: Row, case: Case) -> Decimal:
+    return min(Decimal(1), oracles.optimum(row) + FIVE_HUNDREDTHS)
+
+
+ACCEPTED = [
+    Promise("otm.Ensemble", "exact", single, accepted(otm.Ensemble()), _towards(_ensemble), SUM, RULE),
+    Promise("otm.Cascade", "exact", off, accepted(otm.Cascade()), _towards(_token_v3), SUM, RULE),
+    Promise("otm.Cascade", "exact", off, accepted(otm.Cascade(rule="opt")), _towards(_opt), SUM, RULE),
+    Promise("otm.RelaxedAcceptance", "exact", off, accepted(otm.RelaxedAcceptance()), _relaxed, SUM, RULE),
+    Promise("otm.TvOptimal", "exact", iid, accepted(otm.TvOptimal()), _within, SCAN.plus(8), "every token set in 60 digits"),
+]
+
+promised("lossy laws", LAWS + ACCEPTED)
 checks = Checks("frontiers", times=2)
 
 SLACK = 1e-12
