@@ -50,13 +50,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(installed: Installed) -> None:
-    # A pair of 10 MB, and a public target's draft of 15: without it --target smollm2 would need the checkout.
-    assert installed.wheel.stat().st_size < 30e6
+    assert installed.wheel.stat().st_size < 15e6
     names = zipfile.ZipFile(installed.wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"otm", "otm_pytest.py", "otm_analysis"}
     page = {f"otm_analysis/report/page.{kind}" for kind in ("css", "html", "js")}
-    weights = {f"otm_analysis/{folder}/model.safetensors" for folder in ("pair/target", "drafts/smollm2")}
-    assert page | weights | {"otm/py.typed"} <= set(names)
+    assert page | {"otm_analysis/pair/target/model.safetensors", "otm/py.typed"} <= set(names)
 
 
 def test_every_command_is_declared() -> None:
