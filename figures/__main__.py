@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -43,6 +45,19 @@ def main(arguments: list[str] | None = None) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out must be a folder that can be written: {error}")
+    try:
+        _build_all(names, options)
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes the stream once more when it ends
+        print(f"error: there is no room for what is written ({error.strerror}); send it elsewhere", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _build_all(names: list[str], options: argparse.Namespace) -> None:
     bar = tqdm(names, unit="figure", disable=not sys.stderr.isatty())
     for name in bar:
         bar.set_description(name)
@@ -52,7 +67,6 @@ def main(arguments: list[str] | None = None) -> int:
         )
         tqdm.write(f"{name:<10} {time.perf_counter() - start:5.1f} s  {', '.join(path.name for path in paths)}")
     print(f"written to {options.out}")
-    return 0
 
 
 def build(module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int, bar: Any = None) -> list[Path]:
