@@ -41,13 +41,16 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     if options.seed < 0:
         parser.error(f"the seed must not be negative; got {options.seed}")
+    if not isinstance(options.out, Path):
+        parser.error("--out must be a folder's name; '--' is none")
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out must be a folder that can be written: {error}")
     try:
         _build_all(names, options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it may have been closed
+            sys.stdout.flush()
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

@@ -154,13 +154,13 @@ def replay(name: str, seed: int, index: int) -> Trial:
         course.close()
 
 
-def spend(name: str, *, seconds: float, seed: int | None = None) -> list[tuple[int, Trial]]:
-    """Run one family in this process for some seconds, at least one trial, with a fresh seed unless one is given."""
+def spend(name: str, *, seconds: float, seed: int | None = None, most: float = math.inf) -> list[tuple[int, Trial]]:
+    """Run one family in this process for some seconds, 1 to `most` trials, with a fresh seed unless one is given."""
     course = Course(families()[name], fresh_seed() if seed is None else seed)
     done: list[tuple[int, Trial]] = []
     until = time.monotonic() + seconds
     try:
-        while not done or time.monotonic() < until:
+        while not done or (time.monotonic() < until and len(done) < most):
             done.append((len(done), course.trial(len(done))))
     finally:
         course.close()
