@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +24,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     import typer
 
     from otm import OtmError
+    from otm.commands.printing import give_up_output
 
     from .commands.app import app
     from .errors import AnalysisError
@@ -38,7 +38,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if error.errno == errno.ENAMETOOLONG:
             said = f"A file's name must be short enough for the disk; got {str(error.filename)[:80]!r}…."
         elif error.filename is None and error.errno == errno.ENOSPC:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes the stream once more when it ends
+            give_up_output()
             said = f"The output cannot be written ({error.strerror}). Send it elsewhere."
         else:
             raise

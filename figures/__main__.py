@@ -6,7 +6,6 @@ import argparse
 import errno
 import importlib
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from figures.paths import OUT
 from figures.provenance import manifest
 from figures.work import Work
 from otm import plot
+from otm.commands.printing import give_up_output
 
 DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")
 FURTHER = ("landscape", "scores", "bracket", "ersd3", "ersd4", "table1", "table2", "mentored", "fine_tuning", "steps", "house")
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes the stream once more when it ends
+        give_up_output()
         print(f"error: there is no room for what is written ({error.strerror}); send it elsewhere", file=sys.stderr)
         return 2
     return 0

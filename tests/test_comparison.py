@@ -273,3 +273,18 @@ class TestInTheTable:
         assert {type(row.law) for row in table.rows} == {law for law in otm.drafts.SINGLE_DRAFTER_LAWS if not law.distinct}
         with pytest.raises(otm.errors.InvalidParameter, match="k ≤ V"):
             otm.compare(draft=[0.5, 0.5], target=[0.4, 0.6], laws=[otm.WithoutReplacement], k=[4], samples=0)
+
+
+def test_a_lossy_scheme_that_cannot_be_enumerated_has_no_distance() -> None:
+    """One from outside, without a closed law: its acceptance stands, its distance is unknown."""
+
+    class Outside(otm.KSeq):
+        lossless = False
+
+    rng = np.random.default_rng(0)
+    draft, target = rng.dirichlet(np.ones(4096), size=2)
+    (row,) = otm.compare(draft=draft, target=target, verifiers=[Outside()], k=[2], samples=0).rows
+    assert row.distortion is None
+    assert row.exact == pytest.approx(
+        float(otm.acceptance(otm.KSeq(), otm.Problem(draft=draft, target=target, law=otm.IID(2))))
+    )

@@ -8,6 +8,12 @@ import os
 import sys
 
 
+def give_up_output() -> None:
+    """Send what is left of the standard output nowhere: Python flushes it once more when it ends, and would complain again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def shown(text: str, *, command: str) -> bool:
     """Print a report and return whether it arrived; a reader that has left, such as `head`, takes nothing from the verdict."""
     try:
@@ -15,9 +21,7 @@ def shown(text: str, *, command: str) -> bool:
             sys.stdout.reconfigure(errors="backslashreplace")
         print(text, flush=True)
     except OSError as error:
-        # Python flushes the stream once more when it ends.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_output()
         if not isinstance(error, BrokenPipeError):
             print(f"otm {command}: the report cannot be written ({error.strerror}). Send it elsewhere.", file=sys.stderr)
             return False

@@ -38,12 +38,12 @@ class RefinedScores(StaticDecoder):
     kept as in block verification with s(y | u) = s(uy)/s(u) in the place of p: path u is accepted with probability f(u).
 
     Args:
-        num_drafts: K ≥ 1 sequences.
+        num_drafts: K ≥ 1 sequences, drawn without tokens of a mass below 2⁻⁴⁴, which sums up to 1 hardly register.
         length: L ≥ 1 tokens each.
-        cells: in how many cells the score is resolved; more win a little (docs/theory.md, "Refined scores").
+        cells: in how many cells, at least 2, the score is resolved; more win a little (docs/theory.md, "Refined scores").
 
     Raises:
-        InvalidParameter: if a count is no integer of at least 1.
+        InvalidParameter: if a count is no integer of at least 1, or there is one cell.
 
     Cost: L draft calls and one target call per step, at most K·L splits of one argsort and some vector operations each.
     Reference: docs/theory.md, "Refined scores"; one sequence: Sun et al. 2024; one level: `otm.Optimal`.
