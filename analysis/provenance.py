@@ -5,15 +5,19 @@ from __future__ import annotations
 import datetime
 import functools
 import hashlib
+import os
 import platform
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from otm._numba import code_path
+
+from .errors import AnalysisError
 
 PACKAGES = (
     "numpy",
@@ -58,6 +62,54 @@ def origin() -> dict[str, Any]:
         "host": socket.gethostname(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def published_origin(load: Sequence[float]) -> dict[str, Any]:
+    """Return `origin` as it may be committed: without the host, paths by their last names, with the load around it.
+
+    Args:
+        load: load averages before.
+    """
+    record = origin()
+    del record["host"]
+    record["argv"] = [_without_folders(argument) for argument in record["argv"]]
+    return record | loads(load)
+
+
+def loads(before: Sequence[float]) -> dict[str, list[float]]:
+    """Return the load averages before and now, for a manifest."""
+    return {
+        "load average before": [round(value, 2) for value in before],
+        "load average after": [round(value, 2) for value in os.getloadavg()],
+    }
+
+
+def _without_folders(argument: str) -> str:
+    """Keep the last name of a path, after an option's name too.
+
+    >>> _without_folders("--work=/somewhere/else/work"), _without_folders("table2")
+    ('--work=work', 'table2')
+    """
+    option, equals, value = argument.rpartition("=")
+    return option + equals + Path(value).name if os.sep in value else argument
+
+
+MOST_LOAD = 0.5
+"""Largest load average, over one minute, of a machine that counts as quiet."""
+
+
+def require_quiet(*, any_load: bool) -> None:
+    """Raise `AnalysisError` if other work would be timed along, unless that is meant.
+
+    Args:
+        any_load: time all the same.
+    """
+    load = os.getloadavg()[0]
+    if load > MOST_LOAD and not any_load:
+        raise AnalysisError(
+            f"Timing needs a quiet machine, of load average {MOST_LOAD:g} at most; it is {load:.2f}. Wait for other work to end, "
+            "or pass --any-load: the record says which load it was."
+        )
 
 
 def weights_digest(folder: str) -> str | None:

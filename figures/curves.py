@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 import otm
 from figures.work import Work
+from otm import plot
 
 CONFIDENCE = 0.99
 
@@ -38,6 +39,28 @@ def monte_carlo(verifier: otm.Verifier, problem: otm.Problem, ks: Sequence[int],
         rows.append({"k": int(k), "mean": found.mean, "low": found.low, "high": found.high})
         work.tick()
     return rows
+
+
+def draw_schemes(
+    axes: Axes,
+    x: Sequence[float],
+    series: dict[str, Any],
+    sampled: Sequence[float],
+    *,
+    colour: str,
+    label: str,
+    width: float = 1.6,
+) -> None:
+    """Draw the optimum (solid) and K-SEQ (dashed) over x, and their Monte Carlo points at `sampled`."""
+    axes.plot(x, series["optimum"], color=colour, label=label, lw=width)
+    axes.plot(x, series["kseq"], color=colour, ls=(0, (4, 2)), lw=0.75 * width)
+    plot.points(axes, sampled, series["points"], colour=colour)
+    plot.points(axes, sampled, series["kseq_points"], colour=colour, marker="s")
+
+
+def counts_of(points: Sequence[dict[str, float]]) -> list[float]:
+    """Return the numbers of drafts of some points."""
+    return [point["k"] for point in points]
 
 
 def caption(data: dict[str, Any]) -> str:

@@ -1,13 +1,14 @@
-"""Figure 3 of ERSD on the shipped pair: expected tokens per target call against drafted tokens, for four drafting strategies.
+"""Figure 3 of ERSD: expected tokens per target call against drafted tokens, for four drafting strategies, on each pair.
 
-Left greedy speculative decoding (recursive rejection), right exponential races. Points are decoding runs, dashed lines the 0-th
-order theory with the measured acceptance vector, grey lines Lemma 4.2's upper bounds on that theory.
+Left greedy speculative decoding (recursive rejection), right exponential races. Points are exact expectations along texts of the
+target, dashed lines the 0-th order theory with the measured acceptance vector, grey lines Lemma 4.2's upper bounds on that theory.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -17,49 +18,39 @@ from figures.work import Work
 from otm import plot
 
 TITLE = "Tokens per call against drafted tokens"
-MOST = 32
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return runs, theory and bounds of both methods."""
-    record = ersd.capture()
-    panels = []
-    for name, method in record["methods"].items():
-        vector = ersd.acceptance(method)
-        panels.append(
-            {
-                "method": name,
-                "acceptance": vector.tolist(),
-                "runs": [
-                    {key: run[key] for key in ("strategy", "drafted", "mean", "low", "high", "num_calls")}
-                    for run in method["runs"]
-                ],
-                "theory": ersd.theory(vector, MOST),
-                "minimal_bound": ersd.minimal_bound(vector, MOST),
-                "fixed_bound": ersd.fixed_bound(vector, MOST),
-            }
-        )
-        work.tick()
-    return {"panels": panels, "num_prompts": record["num_prompts"], "captured": record["manifest"]}
+    """Return runs, theory and bounds of both methods on each pair."""
+
+    def of_method(method: dict[str, Any]) -> dict[str, Any]:
+        vector = np.asarray(method["acceptance"])
+        return {
+            "acceptance": method["acceptance"],
+            "runs": [{key: run[key] for key in ("strategy", "drafted", "mean", "low", "high")} for run in method["runs"]],
+            "theory": ersd.theory(vector),
+            "minimal_bound": ersd.minimal_bound(vector),
+            "fixed_bound": ersd.fixed_bound(vector),
+        }
+
+    return ersd.compute(work, of_method)
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw one panel per method on common axes."""
-    canvas = Figure(figsize=(9.6, 4.6), layout="constrained")
-    axes = canvas.subplots(1, 2, sharey=True)
-    for one, panel in zip(axes, data["panels"], strict=True):
-        _panel(one, panel)
-    axes[0].set_ylabel("tokens per target call")
-    axes[0].legend(handles=_legend(), loc="upper left", fontsize=8)
-    canvas.supxlabel(
-        f"points: decoding {data['num_prompts']} held-out prompts with the shipped pair, 95 % intervals over prompts · dashed, "
-        "0-th order theory:\nat every vertex the i-th child is accepted with the A(i) measured in batches, whatever came before · "
-        "grey: Lemma 4.2's upper bound on\nthat theory, m symbols standing for the unexplored ranks; runs may pass it where "
-        "acceptance comes in stretches",
-        fontsize=7.5,
-        color="#555555",
+    """Draw one panel per method and pair."""
+    return ersd.draw_panels(
+        data,
+        _panel,
+        label="tokens per target call",
+        handles=[
+            Line2D([], [], color=ersd.BOUND, lw=1.4, label="bound, best m"),
+            Line2D([], [], color=ersd.BOUND, lw=1.2, ls=":", label="bound, one m"),
+        ],
+        legend="upper left",
+        about="95 % intervals over prompts · dashed, 0-th order theory: at every vertex the i-th\n"
+        "child is accepted with the measured A(i), whatever came before · grey: Lemma 4.2's upper\n"
+        "bound on that theory, m symbols standing for the unexplored ranks",
     )
-    return canvas
 
 
 def _panel(axes: Axes, panel: dict[str, Any]) -> None:
@@ -70,16 +61,9 @@ def _panel(axes: Axes, panel: dict[str, Any]) -> None:
         colour = ersd.COLOURS[strategy]
         axes.plot(*panel["theory"][strategy], color=colour, ls=(0, (4, 2)), lw=1.3)
         mine = [run for run in panel["runs"] if run["strategy"] == strategy]
+        if strategy != "SpecInfer":  # as many points as fit
+            mine = [run for run in mine if run["drafted"] in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)]
         plot.points(axes, [run["drafted"] for run in mine], mine, colour=colour, marker=ersd.MARKERS[strategy])
     ersd.drafted_axis(axes, "drafted tokens per call")
-    axes.set_title(ersd.METHODS[panel["method"]], fontsize=10)
     tops = [*(run["high"] for run in panel["runs"]), *(max(values) for _, values in panel["theory"].values())]
     axes.set_ylim(1.0, max(tops) + 0.35)
-
-
-def _legend() -> list[Line2D]:
-    return [
-        *ersd.legend(),
-        Line2D([], [], color=ersd.BOUND, lw=1.4, label="upper bound, best m"),
-        Line2D([], [], color=ersd.BOUND, lw=1.2, ls=":", label="upper bound, one m"),
-    ]

@@ -1,13 +1,19 @@
-"""Figure 2 of SpecTr: acceptance over k when Ber(0.25) drafts for several Bernoulli targets."""
+"""Figure 2 of SpecTr: acceptance over k when Ber(0.25) drafts for several Bernoulli targets; and how the order of targets can turn.
+
+A target nearer to the draft in total variation is not nearer for every k: on the right the first draft prefers one target, three
+drafts the other, since the draft model never proposes a token of the first.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import otm
 from figures import curves
+from figures.captures import note
 from figures.work import Work
 from otm import plot
 
@@ -16,6 +22,10 @@ DRAFT = 0.25
 TARGETS = (0.05, 0.25, 0.5, 0.75, 0.95)
 KS = tuple(range(1, 21))
 
+TURN_DRAFT = (0.6, 0.4, 0.0)
+TURN_TARGETS = ((0.5, 0.4, 0.1), (0.2, 0.8, 0.0))
+TURN_KS = tuple(range(1, 9))
+
 
 def compute(work: Work) -> dict[str, Any]:
     """Return the exact curves of optimum and K-SEQ and Monte Carlo points for each target."""
@@ -23,33 +33,55 @@ def compute(work: Work) -> dict[str, Any]:
     series = []
     for q in TARGETS:
         problem = otm.Problem(draft=otm.examples.bernoulli(DRAFT), target=otm.examples.bernoulli(q), law=otm.IID(1))
-        series.append(
-            {
-                "q": q,
-                **curves.exact(problem, KS),
-                "closed_form": [otm.examples.two_token_optimum(draft=DRAFT, target=q, k=k) for k in KS],
-                "points": curves.monte_carlo(otm.Optimal(), problem, sampled, work),
-                "kseq_points": curves.monte_carlo(otm.KSeq(), problem, sampled, work),
-            }
-        )
-    return {"series": series, "samples": work.samples}
+        closed = [otm.examples.two_token_optimum(draft=DRAFT, target=q, k=k) for k in KS]
+        series.append({"q": q, **_schemes(problem, KS, sampled, work), "closed_form": closed})
+    turn = []
+    for target in TURN_TARGETS:
+        problem = otm.Problem(draft=TURN_DRAFT, target=target, law=otm.IID(1))
+        turn.append({"target": list(target), **_schemes(problem, TURN_KS, sampled[:2], work)})
+    return {"series": series, "turn": turn, "samples": work.samples}
+
+
+def _schemes(problem: otm.Problem, ks: tuple[int, ...], sampled: tuple[int, ...], work: Work) -> dict[str, Any]:
+    return {
+        **curves.exact(problem, ks),
+        "points": curves.monte_carlo(otm.Optimal(), problem, sampled, work),
+        "kseq_points": curves.monte_carlo(otm.KSeq(), problem, sampled, work),
+    }
 
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw the optimum (solid) and K-SEQ (dashed) against k."""
-    canvas, axes = plot.figure(height=4.0)
+    canvas = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes, side = canvas.subplots(1, 2, sharey=True, width_ratios=(1.9, 1.0))
     for number, series in enumerate(data["series"]):
-        colour = plot.PALETTE[number]
-        axes.plot(series["k"], series["optimum"], color=colour, label=f"q = Ber({series['q']:g})")
-        axes.plot(series["k"], series["kseq"], color=colour, ls=(0, (4, 2)), lw=1.2)
-        plot.points(axes, [p["k"] for p in series["points"]], series["points"], colour=colour)
-        plot.points(axes, [p["k"] for p in series["kseq_points"]], series["kseq_points"], colour=colour, marker="s")
-    axes.set_xlabel("number of drafts k")
+        same = series["q"] == DRAFT
+        # Where draft and target agree everything is accepted: a band behind the others, which come near it.
+        colour = "#9A9A9A" if same else plot.PALETTE[number]
+        label = f"q = Ber({series['q']:g})" + (" = p" if same else "")
+        if same:
+            axes.plot(series["k"], series["optimum"], color=colour, lw=7.0, alpha=0.45, zorder=0, label=label)
+            continue
+        _over_k(axes, series, colour=colour, label=label)
     axes.set_xticks([1, 4, 8, 12, 16, 20])
-    axes.set_title(f"p = Ber({DRAFT:g})", fontsize=10)
+    axes.set_title(f"p = Ber({DRAFT:g})", fontsize=9)
     plot.probability_axis(axes, low=0.2)
-    laws = axes.legend(loc="lower right")
+    laws = axes.legend(loc="lower right", fontsize=7.5)
     axes.add_artist(laws)
-    curves.scheme_legend(axes, centre=0.45)
-    canvas.supxlabel(curves.caption(data), fontsize=7.5, color="#555555")
+    curves.scheme_legend(axes, centre=0.4)
+    for number, series in enumerate(data["turn"]):
+        colour = plot.PALETTE[5 + number]
+        _over_k(side, series, colour=colour, label="q = (" + ", ".join(f"{mass:g}" for mass in series["target"]) + ")")
+    side.set_xticks([1, 3, 5, 8])
+    side.set_title(
+        "$\\alpha_1$ larger, $\\alpha_k$ smaller\np = (" + ", ".join(f"{mass:g}" for mass in TURN_DRAFT) + ")", fontsize=9
+    )
+    side.legend(loc="lower right", fontsize=7.5)
+    for one in (axes, side):
+        one.set_xlabel("number of drafts k")
+    note(canvas, curves.caption(data))
     return canvas
+
+
+def _over_k(axes: Axes, series: dict[str, Any], *, colour: str, label: str) -> None:
+    curves.draw_schemes(axes, series["k"], series, curves.counts_of(series["points"]), colour=colour, label=label)

@@ -47,11 +47,9 @@ def draw(data: dict[str, Any]) -> Figure:
     """Draw the optimum (solid) and K-SEQ (dashed) against q."""
     canvas, axes = plot.figure(height=4.0)
     for number, series in enumerate(data["series"]):
-        colour = plot.PALETTE[number]
-        axes.plot(series["q"], series["optimum"], color=colour, label=f"k = {series['k']}")
-        axes.plot(series["q"], series["kseq"], color=colour, ls=(0, (4, 2)), lw=1.2)
-        plot.points(axes, series["sampled_q"], series["points"], colour=colour)
-        plot.points(axes, series["sampled_q"], series["kseq_points"], colour=colour, marker="s")
+        curves.draw_schemes(
+            axes, series["q"], series, series["sampled_q"], colour=plot.PALETTE[number], label=f"k = {series['k']}"
+        )
     axes.axvline(DRAFT, color="#999999", lw=0.9, ls=":")
     axes.annotate("q = 0.25 = p", (DRAFT, 0.5), xytext=(4, 0), textcoords="offset points", fontsize=8, color="#555555")
     axes.set_xlabel("q, where the target is Ber(q)")

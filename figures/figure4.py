@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.papers.selection_run import LENGTH, draft, select, survivors, table_of
+from figures.captures import note
 from figures.paths import DATA
 from figures.work import Work
 from otm import plot
@@ -60,14 +61,14 @@ def compute(work: Work) -> dict[str, Any]:
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw the prefix tree of the drafts, the accepted path in colour, the replacement token dashed."""
-    canvas = Figure(figsize=(8.6, 4.0), layout="constrained")
+    canvas = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = canvas.subplots()
     axes.set_axis_off()
     drafts = [tuple(row) for row in data["drafts"]]
     decoded = tuple(data["tokens"])
     height = _heights(drafts, decoded)
     root = height[()]
-    _label(axes, 0.0, root, data["prompt"], colour="#222222", weight="bold")
+    _label(axes, 0.35, root, data["prompt"], colour="#222222", weight="bold", ha="right")
     for prefix in sorted(height, key=len):
         if not prefix:
             continue
@@ -75,8 +76,9 @@ def draw(data: dict[str, Any]) -> Figure:
         count = sum(draft[: len(prefix)] == prefix for draft in drafts)
         on_path = prefix == decoded[: len(prefix)]
         colour = plot.PALETTE[1] if on_path and not count else plot.PALETTE[0] if on_path else "#7A7A7A"
+        # From word to word, whose white boxes cover the ends: an edge touches both, however wide they are.
         axes.plot(
-            [len(parent) + 0.46, len(prefix) - 0.36],
+            [len(parent) or 0.3, len(prefix)],
             [height[parent], height[prefix]],
             color=colour,
             lw=2.2 if on_path else 1.0,
@@ -87,15 +89,14 @@ def draw(data: dict[str, Any]) -> Figure:
         _label(axes, len(prefix), height[prefix], text, colour=colour, weight="bold" if on_path else "normal")
     top = max(height.values()) + 0.8
     for level, alive in enumerate(data["survivors"]):
-        axes.text(level + 1, top, f"round {level + 1}\n|S| = {len(alive)}", ha="center", fontsize=10, color="#222222")
+        axes.text(level + 1, top, f"round {level + 1}\n|S| = {len(alive)}", ha="center", fontsize=9, color="#222222")
     axes.set_xlim(-0.75, LENGTH + 0.6)
     axes.set_ylim(min(height.values()) - 0.6, top + 0.9)
     axes.set_title(f"Draft selection: K = {len(drafts)} draft sequences of L = {LENGTH} tokens", fontsize=11)
-    canvas.supxlabel(
-        f"|S|: drafts alive · ×n: n drafts share this prefix · blue: accepted ({data['accepted']} tokens) · "
+    note(
+        canvas,
+        f"|S|: drafts alive · ×n: n drafts share this prefix · blue: accepted ({data['accepted']} tokens) ·\n"
         f"orange: drawn instead in the last round · shipped pair, {data['processing']}, K-SEQ",
-        fontsize=7.5,
-        color="#555555",
     )
     return canvas
 
@@ -117,18 +118,18 @@ def _branch_order(path: tuple[int, ...], drafts: list[tuple[int, ...]], decoded:
     return [(-sum(draft[: n + 1] == path[: n + 1] for draft in drafts), path[n]) for n in range(len(path))]
 
 
-def _label(axes: Axes, x: float, y: float, text: str, *, colour: str, weight: str) -> None:
+def _label(axes: Axes, x: float, y: float, text: str, *, colour: str, weight: str, ha: str = "center") -> None:
     axes.text(
         x,
         y,
         text.replace("$", r"\$"),
-        ha="center",
+        ha=ha,
         va="center",
-        fontsize=10,
+        fontsize=9,
         color=colour,
         fontweight=weight,
         zorder=2,
-        bbox={"boxstyle": "round,pad=0.25", "fc": "white", "ec": "none"},
+        bbox={"boxstyle": "round,pad=0.2", "fc": "white", "ec": "none"},
     )
 
 

@@ -1,13 +1,12 @@
-"""Figure 5 of SpecTr: OTM-k against K-SEQ on a real pair of next-token distributions.
+"""Figure 5 of SpecTr: OTM-k against K-SEQ on real pairs of next-token distributions.
 
-The paper's prompt, «He said he also has asked prosecutors to», through the shipped draft and target; the union of the two top-10
-sets, renormalised. The captured distributions are committed, so the figure needs no torch; a test checks that the shipped pair
-still gives them.
+The paper's prompt, «He said he also has asked prosecutors to», through each draft and target; the union of the two top-10 sets,
+renormalised. The captured distributions are committed, so the figure needs no torch; a test checks that the shipped pair still
+gives them. The paper shows k = 1..4, what a linear program reaches; beside it stands k = 1..40.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -15,71 +14,84 @@ from matplotlib.figure import Figure
 
 import otm
 from figures import curves
-from figures.paths import DATA
+from figures.captures import by_pair, captures, note
 from figures.work import Work
 from otm import plot
 
 TITLE = "A real pair"
 KS = tuple(range(1, 41))
-CAPTURE = DATA / "figure5.json"
+PAPER_KS = (1, 2, 3, 4)
+"""The paper's axis."""
 
 
-def capture() -> dict[str, Any]:
-    """Read the committed distributions p′ and q′ with their manifest."""
-    record: dict[str, Any] = json.loads(CAPTURE.read_text(encoding="utf-8"))
-    return record
+def capture(pair: str = "shipped pair") -> dict[str, Any]:
+    """Read the committed distributions p′ and q′ of a pair with their manifest."""
+    return captures("figure5")[pair]
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return exact curves and Monte Carlo points on the captured pair."""
-    record = capture()
-    draft, target = np.array(record["draft"]), np.array(record["target"])
-    problem = otm.Problem(draft=otm.normalise(draft), target=otm.normalise(target), law=otm.IID(1))
+    """Return exact curves and Monte Carlo points on each captured pair."""
     sampled = (1, 4, 16) if work.fast else (1, 2, 3, 4, 6, 8, 12, 16, 20, 25, 30, 35, 40)
-    return {
-        **curves.exact(problem, KS),
-        "limit": float(otm.bounds.support_limit_upper(problem)),
-        "points": curves.monte_carlo(otm.Optimal(), problem, sampled, work),
-        "kseq_points": curves.monte_carlo(otm.KSeq(), problem, sampled, work),
-        "prompt": record["prompt"],
-        "tokens": record["tokens"],
-        "draft": draft.tolist(),
-        "target": target.tolist(),
-        "samples": work.samples,
-        "captured": record["manifest"],
-    }
+
+    def of_pair(record: dict[str, Any]) -> dict[str, Any]:
+        draft, target = np.array(record["draft"]), np.array(record["target"])
+        problem = otm.Problem(draft=otm.normalise(draft), target=otm.normalise(target), law=otm.IID(1))
+        return {
+            **curves.exact(problem, KS),
+            "limit": float(otm.bounds.support_limit_upper(problem)),
+            "points": curves.monte_carlo(otm.Optimal(), problem, sampled, work),
+            "kseq_points": curves.monte_carlo(otm.KSeq(), problem, sampled, work),
+            "prompt": record["prompt"],
+            "tokens": record["tokens"],
+            "draft": draft.tolist(),
+            "target": target.tolist(),
+        }
+
+    return by_pair("figure5", of_pair) | {"samples": work.samples}
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw both acceptance curves, and the two distributions beside them."""
-    canvas, (axes, side) = _two_panels()
-    axes.plot(data["k"], data["optimum"], color=plot.PALETTE[0], label="OTM-k (optimum)")
-    axes.plot(data["k"], data["kseq"], color=plot.PALETTE[1], ls=(0, (4, 2)), label=otm.KSeq.title)
-    plot.points(axes, [p["k"] for p in data["points"]], data["points"], colour=plot.PALETTE[0])
-    plot.points(axes, [p["k"] for p in data["kseq_points"]], data["kseq_points"], colour=plot.PALETTE[1], marker="s")
-    axes.set_xlabel("number of drafts k")
-    axes.set_xticks([1, 10, 20, 30, 40])
-    plot.probability_axis(axes, low=max(0.0, min(data["kseq"]) - 0.06))
-    axes.set_title(f"“{data['prompt']}”", fontsize=9)
-    axes.legend(loc="lower right")
-    _distributions(side, data)
-    canvas.supxlabel(curves.caption(data), fontsize=7.5, color="#555555")
+    """Draw both acceptance curves over the paper's k and over more, and the two distributions beside them, a row for each pair."""
+    pairs = data["pairs"]
+    canvas = Figure(figsize=(7.0, 3.2 * len(pairs) + 0.5), layout="constrained")
+    rows = canvas.subplots(len(pairs), 3, width_ratios=(1.0, 1.5, 1.0), squeeze=False)
+    for (near, far, side), pair in zip(rows, pairs, strict=True):
+        for axes, most, ticks in ((near, PAPER_KS[-1], PAPER_KS), (far, KS[-1], (1, 10, 20, 30, 40))):
+            _schemes(axes, pair, most)
+            axes.set_xticks(ticks)
+            axes.set_xlabel("number of drafts k", fontsize=9)
+        low = max(0.0, min(pair["kseq"]) - 0.06)
+        plot.probability_axis(near, low=low)
+        far.set_ylim(low, 1.02)
+        far.tick_params(labelleft=False)
+        near.set_ylabel(f"{pair['pair']}\nacceptance probability", fontsize=9)
+        far.legend(loc="lower right", fontsize=8)
+        _distributions(side, pair)
+    rows[0][0].set_title("as in the paper", fontsize=9)
+    rows[0][1].set_title("and for more drafts", fontsize=9)
+    rows[0][2].set_title("p′ and q′", fontsize=9)
+    note(
+        canvas,
+        f"after “{pairs[0]['prompt']}”, on the union of both top-10 sets, renormalised\n{curves.caption(data)}",
+    )
     return canvas
 
 
-def _two_panels() -> tuple[Figure, Any]:
-    canvas = Figure(figsize=(8.4, 4.0), layout="constrained")
-    return canvas, canvas.subplots(1, 2, width_ratios=(1.7, 1.0))
+def _schemes(axes: Any, pair: dict[str, Any], most: int) -> None:
+    axes.plot(pair["k"][:most], pair["optimum"][:most], color=plot.PALETTE[0], label="OTM-k (optimum)")
+    axes.plot(pair["k"][:most], pair["kseq"][:most], color=plot.PALETTE[1], ls=(0, (4, 2)), label=otm.KSeq.title)
+    for name, colour, marker in (("points", plot.PALETTE[0], "o"), ("kseq_points", plot.PALETTE[1], "s")):
+        points = [point for point in pair[name] if point["k"] <= most]
+        plot.points(axes, curves.counts_of(points), points, colour=colour, marker=marker)
 
 
-def _distributions(axes: Any, data: dict[str, Any]) -> None:
-    order = np.argsort(data["target"])
+def _distributions(axes: Any, pair: dict[str, Any]) -> None:
+    order = np.argsort(pair["target"])
     height = np.arange(len(order))
-    axes.barh(height + 0.2, np.array(data["target"])[order], 0.4, color="#222222", label="target q′")
-    axes.barh(height - 0.2, np.array(data["draft"])[order], 0.4, color=plot.PALETTE[4], label="draft p′")
-    axes.set_yticks(height, [_visible(data["tokens"][i]) for i in order], fontsize=8, family="DejaVu Sans Mono")
-    axes.set_xlabel("probability")
-    axes.set_title("p′ and q′: union of both top-10 sets,\nrenormalised", fontsize=9)
+    axes.barh(height + 0.2, np.array(pair["target"])[order], 0.4, color="#222222", label="target q′")
+    axes.barh(height - 0.2, np.array(pair["draft"])[order], 0.4, color=plot.PALETTE[4], label="draft p′")
+    axes.set_yticks(height, [_visible(pair["tokens"][i]) for i in order], fontsize=7, family="DejaVu Sans Mono")
+    axes.set_xlabel("probability", fontsize=9)
     axes.grid(axis="y", visible=False)
     axes.legend(loc="lower right", fontsize=8)
 

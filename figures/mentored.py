@@ -1,64 +1,97 @@
-"""Speed against distortion: lossy verifiers at sequence level on the shipped pair.
+"""Speed against distortion: lossy verifiers at sequence level on each pair.
 
-Speed is measured by decoding. Distortion is exact: the KL divergence from the target that one verified token adds by the chain
-rule, averaged over held-out contexts; bonus tokens add none.
+Speed is measured by decoding, as tokens per call and as tokens per second. Distortion is exact: the KL divergence from the target
+that one verified token adds by the chain rule, averaged over held-out contexts; bonus tokens add none. Quality is the target's own
+perplexity of what was written: what strays from the target's law surprises it more, or bores it.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import otm
-from figures.paths import DATA
+from figures.captures import by_pair, note
 from figures.work import Work
 from otm import plot
 
 TITLE = "Speed against distortion"
-CAPTURE = DATA / "mentored.json"
 FAMILIES: tuple[type[otm.Verifier], ...] = (otm.Mentored, otm.Lenience, otm.Fuzzy, otm.TypicalAcceptance)
 
 
 def compute(work: Work) -> dict[str, Any]:
     """Return the committed results of `python -m analysis experiment mentored`."""
-    record = json.loads(CAPTURE.read_text(encoding="utf-8"))
     work.tick()
-    return {
-        "rows": record["rows"],
-        "length": record["length"],
-        "num_prompts": record["num_prompts"],
-        "captured": record["manifest"],
-    }
+    return by_pair("mentored", lambda record: {name: record[name] for name in ("rows", "length", "num_prompts")})
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw tokens per call over KL, the lossless scheme as a line."""
-    canvas, axes = plot.figure(width=6.4, height=4.2)
-    lossless = next(row for row in data["rows"] if row["label"] == "speculative")
-    axes.axhline(lossless["mean"], color="black", lw=1.2)
-    axes.axhspan(lossless["low"], lossless["high"], color="#DDDDDD", lw=0)
-    axes.annotate("lossless", (1.0, lossless["mean"]), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
-    for number, family in enumerate(FAMILIES):
-        rows = sorted((row for row in data["rows"] if row["label"].startswith(family.__name__)), key=lambda row: row["kl"])
-        colour, marker = plot.PALETTE[number], plot.MARKERS[number]
-        axes.plot([row["kl"] for row in rows], [row["mean"] for row in rows], color=colour, lw=1.0)
-        plot.points(axes, [row["kl"] for row in rows], rows, colour=colour, marker=marker)
-        axes.plot([], [], color=colour, marker=marker, mfc="white", label=family.title)
-        for row in rows:
-            argument = row["label"].partition("(")[2].rstrip(")")
-            axes.annotate(
-                argument, (row["kl"], row["mean"]), xytext=(4, -10), textcoords="offset points", fontsize=7, color=colour
-            )
-    axes.set_xscale("log")
-    axes.set_xlabel("KL from the target per verified token, nats")
-    axes.set_ylabel("tokens per target call")
-    axes.legend(loc="upper left")
-    canvas.supxlabel(
-        f"chains of {data['length']} drafts, shipped pair, {data['num_prompts']} held-out prompts × 2 seeds, 95 % intervals over "
-        "prompts · labels: KL budget, lenience, threshold",
-        fontsize=7,
-        color="#555555",
+    """Draw tokens per call, tokens per second and perplexity over KL, a column for each pair, the lossless scheme as a line."""
+    pairs = data["pairs"]
+    canvas = Figure(figsize=(3.2 * len(pairs) + 2.4, 8.6), layout="constrained")
+    grid = canvas.subplots(len(MEASURES), len(pairs), sharex="col", squeeze=False)
+    for column, pair in enumerate(pairs):
+        for (label, measure), axes in zip(MEASURES.items(), grid[:, column], strict=True):
+            _panel(axes, pair["rows"], measure)
+            axes.set_ylabel(label, fontsize=9)
+        grid[0, column].set_title(pair["pair"], fontsize=9)
+        grid[-1, column].set_xlabel("KL from the target per verified token, nats:\nthe average over contexts", fontsize=9)
+    grid[0, 0].legend(loc="upper left", fontsize=7.5)
+    texts = ", ".join(str(pair["num_prompts"]) for pair in pairs)
+    note(
+        canvas,
+        f"chains of {pairs[0]['length']} drafts, {texts} held-out prompts, 95 % intervals over prompts · labels: the budget\n"
+        "that no token of mentored decoding exceeds, whatever the average; lenience; threshold ·\n"
+        "black: lossless · grey: plain decoding",
     )
     return canvas
+
+
+def _tokens_per_call(row: dict[str, Any], plain: dict[str, Any]) -> dict[str, float]:
+    return {name: row[name] for name in ("mean", "low", "high")}
+
+
+def _tokens_per_second(row: dict[str, Any], plain: dict[str, Any]) -> dict[str, float]:
+    """Return plain decoding's speed times the speed-up, which is measured prompt by prompt."""
+    return {name: value * plain["tokens_per_second"] for name, value in row["speedup"].items()}
+
+
+def _perplexity(row: dict[str, Any], plain: dict[str, Any]) -> dict[str, float]:
+    perplexity: dict[str, float] = row["perplexity"]
+    return perplexity
+
+
+MEASURES: dict[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, float]]] = {
+    "tokens per target call": _tokens_per_call,
+    "tokens per second, measured": _tokens_per_second,
+    "target's perplexity of the text": _perplexity,
+}
+"""What is drawn, by its label."""
+
+
+def _panel(
+    axes: Axes, rows: list[dict[str, Any]], measure: Callable[[dict[str, Any], dict[str, Any]], dict[str, float]]
+) -> None:
+    plain, lossless = rows[0], rows[1]
+    exact = measure(lossless, plain)
+    axes.axhline(exact["mean"], color="black", lw=1.2)
+    axes.axhspan(exact["low"], exact["high"], color="#DDDDDD", lw=0)
+    if measure is not _perplexity:  # the same law has the same perplexity
+        speed = 1.0 if measure is _tokens_per_call else plain["tokens_per_second"]
+        axes.axhline(speed, color="#8A8A8A", lw=1.2, ls=":")
+    for number, family in enumerate(FAMILIES):
+        mine = sorted((row for row in rows if row["label"].startswith(family.__name__)), key=lambda row: row["kl"])
+        colour, marker = plot.PALETTE[number], plot.MARKERS[number]
+        values = [measure(row, plain) for row in mine]
+        kl = [row["kl"] for row in mine]
+        axes.plot(kl, [value["mean"] for value in values], color=colour, lw=1.0)
+        plot.points(axes, kl, values, colour=colour, marker=marker)
+        axes.plot([], [], color=colour, marker=marker, mfc="white", label=family.title)
+        for row, value in zip(mine, values, strict=True):
+            argument = row["label"].partition("(")[2].rstrip(")")
+            place = (row["kl"], value["mean"])
+            axes.annotate(argument, place, xytext=(4, -9), textcoords="offset points", fontsize=7, color=colour)
+    axes.set_xscale("log")

@@ -17,7 +17,7 @@ def manifest(*, seed: int, captured: dict[str, Any] | None = None) -> dict[str, 
 
     Args:
         seed: seed of the Monte Carlo points.
-        captured: manifest of the committed capture that the figure reads, if any (model revision, device, versions).
+        captured: manifests of the committed results that the figure reads, if any (models, device, versions), by the pair's title.
     """
     record: dict[str, Any] = {
         "python": sys.version.split()[0],

@@ -1,4 +1,4 @@
-"""Tables 1 and 3 of SpecTr on the shipped pair: relative latency of one pass over length × batch.
+"""Tables 1 and 3 of SpecTr on each pair: relative latency of one pass over length × batch.
 
 Everything is relative to the target's pass over four tokens of one sequence. On an accelerator with spare arithmetic the table is
 flat; on a CPU it is not, and drafting more costs more.
@@ -6,43 +6,49 @@ flat; on a CPU it is not, and drafting more costs more.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.paths import DATA
+from figures.captures import by_pair, note
 from figures.work import Work
 from otm import plot
 
 TITLE = "Relative latency"
-CAPTURE = DATA / "latency.json"
 
 
 def compute(work: Work) -> dict[str, Any]:
     """Return the committed results of `python -m analysis latency`."""
-    record = json.loads(CAPTURE.read_text(encoding="utf-8"))
     work.tick()
+    return by_pair("latency", _kept)
+
+
+def _kept(record: dict[str, Any]) -> dict[str, Any]:
     kept = ("lengths", "batches", "nodes", "relative", "tree", "context", "rounds")
     manifest = record["manifest"]
-    machine = {"device": manifest["device"], "threads": manifest["threads"]}
-    return {name: record[name] for name in kept} | machine | {"captured": manifest}
+    machine = {"device": manifest["device"], "threads": manifest["threads"], "load": manifest["load average before"][0]}
+    return {name: record[name] for name in kept} | machine
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw one table per model and, beside them, seconds against the number of tree nodes."""
-    canvas = Figure(figsize=(11.0, 3.9), layout="constrained")
-    axes = canvas.subplots(1, 3, width_ratios=(1.0, 1.0, 1.1))
-    for one, side in zip(axes[:2], ("target", "draft"), strict=True):
-        _table(one, data, side)
-    _nodes(axes[2], data)
-    canvas.supxlabel(
-        f"shipped pair after a cached context of {data['context']} tokens, {data['device']}, {data['threads']} thread, median of "
-        f"{data['rounds']} interleaved rounds; small: quartiles",
-        fontsize=7.5,
-        color="#555555",
+    """Draw, for each pair, one table per model and beside them seconds against the number of tree nodes."""
+    pairs = data["pairs"]
+    canvas = Figure(figsize=(9.0, 3.5 * len(pairs) + 0.4), layout="constrained")
+    rows = canvas.subplots(len(pairs), 3, width_ratios=(1.0, 1.0, 1.1), squeeze=False)
+    for axes, pair in zip(rows, pairs, strict=True):
+        for one, side in zip(axes[:2], ("target", "draft"), strict=True):
+            _table(one, pair, side)
+        axes[0].set_ylabel(f"{pair['pair']}\nlength, tokens", fontsize=9)
+        _nodes(axes[2], pair)
+    note(
+        canvas,
+        "\n".join(
+            f"{pair['pair']}: after a cached context of {pair['context']} tokens, {pair['device']}, {pair['threads']} thread, load "
+            f"{pair['load']:g}, median of {pair['rounds']} interleaved rounds; small: quartiles"
+            for pair in pairs
+        ),
     )
     return canvas
 
@@ -59,7 +65,7 @@ def _table(axes: Axes, data: dict[str, Any], side: str) -> None:
     axes.set_xticks(range(len(data["batches"])), [str(n) for n in data["batches"]])
     axes.set_yticks(range(len(data["lengths"])), [str(n) for n in data["lengths"]])
     axes.set_xlabel("batch")
-    axes.set_ylabel("length, tokens")
+    axes.set_ylabel("length, tokens", fontsize=9)
     axes.set_title(f"{side}, relative to the target at 4 × 1", fontsize=9)
     axes.grid(visible=False)
 

@@ -1,79 +1,76 @@
-"""Tables 2 and 4 of SpecTr on the shipped pair: tokens per serial call for K drafts of L tokens, per draft model.
+"""Tables 2 and 4 of SpecTr on each pair: tokens per serial call for K drafts of L tokens, per draft model.
 
-K = 1 is speculative decoding, K > 1 SpecTr's draft selection with K-SEQ. The paper's own numbers (LM1B, 97M target, 6M draft)
-stand beside them in the data file: another pair, for orientation only.
+K = 1 is speculative decoding, K > 1 draft selection with K-SEQ, as in SpecTr, and with the optimal verifier. The paper's own
+numbers (LM1B, 97M target, 6M draft) stand beside them in the data file: another pair, for orientation only.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.paths import DATA
+from figures.captures import by_pair, note
 from figures.work import Work
 from otm import plot
 
 TITLE = "Tokens per serial call"
-CAPTURE = DATA / "table2.json"
 PAPER = {(1, 4): 2.2, (2, 4): 2.4, (4, 4): 2.7, (8, 4): 3.0, (1, 8): 2.3, (2, 8): 2.6, (4, 8): 3.0, (8, 8): 3.3}
 """SpecTr, Table 2, by (K, L)."""
 
 
 def compute(work: Work) -> dict[str, Any]:
     """Return the committed results of `python -m analysis experiment table2` beside the paper's."""
-    record = json.loads(CAPTURE.read_text(encoding="utf-8"))
+    paper = [{"K": k, "L": length, "tokens_per_call": value} for (k, length), value in PAPER.items()]
     work.tick()
-    return {
-        "rows": record["rows"],
-        "seeds": record["seeds"],
-        "num_prompts": record["num_prompts"],
-        "target_parameters": record["target_parameters"],
-        "paper": [{"K": k, "L": length, "tokens_per_call": value} for (k, length), value in PAPER.items()],
-        "captured": record["manifest"],
-    }
+    return by_pair("table2", lambda record: {name: record[name] for name in ("rows", "target_parameters")}) | {"paper": paper}
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw one panel per length, a line per draft model, every value written beside its point."""
-    lengths = sorted({row["L"] for row in data["rows"]})
-    drafts = sorted({(row["parameters"], row["draft"]) for row in data["rows"]})
-    canvas = Figure(figsize=(9.0, 4.0), layout="constrained")
-    panels = canvas.subplots(1, len(lengths), sharey=True)
-    for axes, length in zip(panels, lengths, strict=True):
-        for number, (parameters, draft) in enumerate(drafts):
-            rows = sorted(
-                (row for row in data["rows"] if row["L"] == length and row["draft"] == draft), key=lambda row: row["K"]
-            )
-            _line(axes, rows, number, f"draft of {_size(parameters)} parameters")
-        axes.set_xscale("log", base=2)
-        counts = sorted({row["K"] for row in data["rows"]})
-        axes.set_xticks(counts, [str(k) for k in counts])
-        axes.set_xlim(counts[0] * 0.8, counts[-1] * 1.45)
-        axes.set_xlabel("K drafts (1: speculative decoding)")
-        axes.set_title(f"L = {length} drafted tokens each", fontsize=10)
-    panels[0].set_ylabel("tokens per serial call of the target")
-    panels[0].legend(loc="upper left", fontsize=8)
-    canvas.supxlabel(
-        f"target of {_size(data['target_parameters'])} parameters, K-SEQ, temperature 1 · {data['num_prompts']} held-out prompts × "
-        f"{len(data['seeds'])} seeds, 95 % intervals over prompts",
-        fontsize=7.5,
-        color="#555555",
+    """Draw a panel per pair and length, lines per draft model and verifier, every value written beside its point."""
+    pairs = data["pairs"]
+    lengths = sorted({row["L"] for pair in pairs for row in pair["rows"]})
+    canvas = Figure(figsize=(6.4, 3.3 * len(pairs) + 0.5), layout="constrained")
+    grid = canvas.subplots(len(pairs), len(lengths), sharey="row", squeeze=False)
+    for panels, pair in zip(grid, pairs, strict=True):
+        for axes, length in zip(panels, lengths, strict=True):
+            _panel(axes, [row for row in pair["rows"] if row["L"] == length])
+            axes.set_title(f"L = {length} drafted tokens each", fontsize=9)
+        panels[0].set_ylabel(f"{pair['pair']} ({_size(pair['target_parameters'])})\ntokens per serial call", fontsize=9)
+        panels[0].legend(loc="upper left", fontsize=7)
+    texts = sorted({row["num_texts"] for pair in pairs for row in pair["rows"]})
+    note(
+        canvas,
+        f"temperature 1 · exact expectations along {' or '.join(map(str, texts))} texts of the target, 95 % intervals over prompts",
     )
     return canvas
 
 
-def _line(axes: Axes, rows: list[dict[str, Any]], number: int, label: str) -> None:
-    colour, marker = plot.PALETTE[number], plot.MARKERS[number]
-    ks = [row["K"] for row in rows]
-    axes.plot(ks, [row["mean"] for row in rows], color=colour, lw=1.3, marker=marker, mfc="white", label=label)
-    plot.points(axes, ks, rows, colour=colour, marker=marker)
-    for row in rows:
-        axes.annotate(
-            f"{row['mean']:.2f}", (row["K"], row["mean"]), xytext=(6, -9), textcoords="offset points", fontsize=8, color=colour
-        )
+def _panel(axes: Axes, rows: list[dict[str, Any]]) -> None:
+    drafts = sorted({(row["parameters"], row["draft"]) for row in rows})
+    for number, (parameters, draft) in enumerate(drafts):
+        mine = [row for row in rows if row["draft"] == draft]
+        start = [row for row in mine if row["K"] == 1]
+        for verifier, style, above in (("K-SEQ", "-", (4, -9)), ("Optimal", (0, (4, 2)), (-20, 4))):
+            line = sorted((row for row in mine if row["verifier"] == verifier), key=lambda row: row["K"])
+            if not line:
+                continue
+            joined = line if line[0]["K"] == 1 else [*start, *line]
+            colour, marker = plot.PALETTE[number], "o" if verifier == "K-SEQ" else "D"
+            label = f"draft of {_size(parameters)}, {verifier}"
+            axes.plot(
+                [row["K"] for row in joined], [row["mean"] for row in joined], color=colour, lw=1.2, ls=style, label=label
+            )
+            plot.points(axes, [row["K"] for row in line], line, colour=colour, marker=marker)
+            for row in line:
+                place = (row["K"], row["mean"])
+                axes.annotate(f"{row['mean']:.2f}", place, xytext=above, textcoords="offset points", fontsize=7, color=colour)
+    counts = sorted({row["K"] for row in rows})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(counts, [str(k) for k in counts])
+    axes.set_xlim(counts[0] * 0.8, counts[-1] * 1.6)
+    axes.set_xlabel("K drafts (1: speculative decoding)", fontsize=9)
 
 
 def _size(parameters: int) -> str:

@@ -12,6 +12,7 @@ stands at the last of the i positions as well.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,37 +81,65 @@ def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
         shape: the tree.
         starts: steps start before this position.
     """
-    number = len(law.given)
-    starts = min(starts, number)
-    levels, ranks = shape.levels, shape.ranks
-    weight = np.zeros((shape.num_nodes + 1, starts))
-    weight[0] = 1.0
-    reached = np.zeros((shape.depth + 1, starts))
-    gained = np.zeros((shape.depth, starts))
-    reached[0] = 1.0
+    starts = min(starts, len(law.given))
+    reached, gained = _levels([law], shape, starts)
+    levels = shape.levels[1:]
+    by_level = np.array([gained[1:, 0][levels == level].sum(axis=0) for level in range(1, shape.depth + 1)])
+    return _tally(reached[:, 0], by_level)
+
+
+def tree_gains(laws: Sequence[RankLaw], *, shape: TreeShape, starts: int) -> Floats:
+    """Return how many of each text's steps accept each vertex, `(texts, n + 1)`, all of them at the root.
+
+    Args:
+        laws: at the positions of each text.
+        shape, starts: as for `along_tree`, whose tokens are the sum.
+    """
+    reached, gained = _levels(laws, shape, starts)
+    lengths = np.array([len(law.given) for law in laws])
+    visits = np.where(np.arange(starts) < lengths[:, None], _visits(reached), 0.0)  # nothing starts after the end
+    return np.asarray((gained * visits).sum(axis=2).T)
+
+
+def _levels(laws: Sequence[RankLaw], shape: TreeShape, starts: int) -> tuple[Floats, Floats]:
+    """Return G `(depth + 1, texts, starts)`, and what each vertex gains a step, `(n + 1, texts, starts)`, 1 at the root."""
+    size = starts + shape.depth
+    given, accepted = np.zeros((2, max(shape.width, 1), len(laws), size))  # beyond a text's end nothing is accepted
+    for text, law in enumerate(laws):
+        for padded, values in ((given, law.given), (accepted, law.accepted)):
+            inside = values[:size, : padded.shape[0]]
+            padded[: inside.shape[1], text, : len(inside)] = inside.T
+    weight = np.zeros((shape.num_nodes + 1, len(laws), starts))
+    reached = np.zeros((shape.depth + 1, len(laws), starts))
+    gained = np.ones((shape.num_nodes + 1, len(laws), starts))
+    weight[0] = reached[0] = 1.0
     for vertex in range(1, shape.num_nodes + 1):
-        depth, above = int(levels[vertex]), weight[int(shape.parents[vertex - 1])]
-        here = np.arange(starts) + depth - 1
-        at = np.minimum(here, number - 1)
-        above = np.where(here < number, above, 0.0)
-        gained[depth - 1] += above * law.accepted[at, ranks[vertex]]
-        weight[vertex] = above * law.given[at, ranks[vertex]]
+        depth, rank = int(shape.levels[vertex]), int(shape.ranks[vertex])
+        above, here = weight[int(shape.parents[vertex - 1])], slice(depth - 1, depth - 1 + starts)
+        gained[vertex] = above * accepted[rank, :, here]
+        weight[vertex] = above * given[rank, :, here]
         reached[depth] += weight[vertex]
-    return _tally(reached, gained)
+    return reached, gained
 
 
 def _tally(reached: Floats, gained: Floats) -> Walk:
     """Add up the steps: `reached` `(L + 1, starts)` are G, `gained` `(L, starts)` are S."""
-    starts = reached.shape[1]
-    visits = np.zeros(starts)
-    visits[0] = 1.0
-    exactly = reached - np.append(reached[1:], np.zeros((1, starts)), axis=0)
-    for t in range(starts):
-        ends = min(len(exactly), starts - 1 - t)
-        visits[t + 1 : t + 1 + ends] += visits[t] * exactly[:ends, t]
+    visits = _visits(reached)
     per_step = gained.sum(axis=0)
     return Walk(
         steps=float(visits.sum()),
         tokens=float(visits @ (1.0 + per_step)),
         levels=float(visits @ (1.0 + per_step - gained[-1])),
     )
+
+
+def _visits(reached: Floats) -> Floats:
+    """Return v, the expected number of steps that start at each position, `(..., starts)`, from G `(L + 1, ..., starts)`."""
+    starts = reached.shape[-1]
+    visits = np.zeros(reached.shape[1:])
+    visits[..., 0] = 1.0
+    exactly = reached - np.append(reached[1:], np.zeros((1, *visits.shape)), axis=0)
+    for t in range(starts):
+        ends = min(len(exactly), starts - 1 - t)
+        visits[..., t + 1 : t + 1 + ends] += visits[..., t, None] * np.moveaxis(exactly[:ends, ..., t], 0, -1)
+    return visits

@@ -7,24 +7,18 @@ from typing import Annotated
 
 import typer
 
-from ..errors import AnalysisError
-from ..files import is_folder, shortened
-from ..layout import SHIPPED_PAIR
-from .options import written
+from .options import DraftName, TargetName, written
 
 
 def capture(
-    pair: Annotated[Path, typer.Option(help="Folder with draft/ and target/.")] = SHIPPED_PAIR,
-    out: Annotated[Path, written("Where figure4.json and figure5.json are written.")] = Path("figures/data"),
+    draft: DraftName = None,
+    target: TargetName = None,
+    out: Annotated[Path, written("Folder where figure5.json, and figure4.json of the shipped pair, are written.")] = Path(
+        "figures/data"
+    ),
 ) -> None:
     """Capture the distributions behind Figures 4 and 5 from a pair, on the CPU."""
-    from ..models.pair import load_pair
     from ..papers.captures import write_captures
 
-    if missing := [side for side in ("draft", "target") if not is_folder(pair / side)]:
-        raise AnalysisError(
-            f"--pair must be a folder with draft and target; {shortened(pair)!r} has no {missing[0]}. Check it."
-        )
-    models = load_pair(draft=str(pair / "draft"), target=str(pair / "target"), device="cpu")
-    for path in write_captures(models, pair, out):
+    for path in write_captures(out, draft=draft, target=target):
         typer.echo(str(path))

@@ -42,6 +42,6 @@ def compare(
     typer.echo(f"V = {pair.num_tokens}, temperature {temperature:g}, {pair.device}")
     for note in pair.notes:
         typer.echo(f"note     {note}")
-    typer.echo(f"\n{result.table}\n")
+    typer.echo(f"\n{result.table}\n\n{result.bounds}\n")
     plot_comparison(result, plot)
     typer.echo(f"plot     {plot}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..run.resources import MOST_THREADS
-from .options import Device, DeviceMap, DraftName, Dtype, TargetName, TrustRemoteCode, integers, written
+from .options import AnyLoad, Device, DeviceMap, DraftName, Dtype, TargetName, TrustRemoteCode, integers, written
 
 
 def latency(
@@ -24,6 +24,7 @@ def latency(
     device_map: DeviceMap = None,
     dtype: Dtype = "float32",
     threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads. Default: torch's choice.")] = None,
+    any_load: AnyLoad = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
@@ -43,7 +44,7 @@ def latency(
         torch.set_num_threads(threads)
     pair = loaded(PairSource(draft, target, device, device_map, dtype, trust_remote_code))
     models = dict(zip(SIDES, model_places(draft, target), strict=True))
-    record = write_latency(pair, out, models=models, grid=grid, seconds=seconds)
+    record = write_latency(pair, out, models=models, grid=grid, seconds=seconds, any_load=any_load)
     typer.echo(latency_table(record))
     for side in SIDES:
         shown = ", ".join(

@@ -53,6 +53,10 @@ def measure(
         ),
     ] = None,
     save_logits: Annotated[int, typer.Option(help="Keep the top M log-probabilities at temperature 1, without top-p.")] = 0,
+    bounds: Annotated[
+        bool, typer.Option("--bounds", help="The papers' bounds, γ* and index entropies as well, at every position.")
+    ] = False,
+    check: Annotated[int, typer.Option(min=0, help="Check all columns against their samplers at N positions of a shard.")] = 0,
     workers: Annotated[int | None, typer.Option(help="Local processes. Default: by cores, memory and device.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads per process; part of what a run is.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, instead of local processes.")] = None,
@@ -85,6 +89,8 @@ def measure(
         precision=precision,
         threads=per_process,
         save_logits=save_logits,
+        bounds=bounds,
+        check=check,
     )
     place = Workers(count=processes, scheduler=scheduler, apart=True)
     share = None if shards is None else shard_range(shards)
@@ -101,6 +107,8 @@ def measure(
         positions_per_second, rows_per_second = (count / summary.seconds for count in (summary.contexts, summary.rows))
         rate = f", {positions_per_second:,.0f} positions ({rows_per_second:,.0f} rows) per second"
     typer.echo(f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them now{rate}")
+    if check and summary.written:
+        typer.echo(f"checked  {summary.checked}", err=bool(summary.checked.failures))
     if summary.unchecked:
         typer.echo(f"note: {caution(summary.unchecked)}", err=True)
 

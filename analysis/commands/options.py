@@ -23,6 +23,7 @@ DeviceMap = Annotated[str | None, typer.Option(help="Spread each model over devi
 Dtype = Annotated[str, typer.Option(help="Weights: float32, float16 or bfloat16.")]
 Limit = Annotated[int | None, typer.Option(min=1, max=1 << 40, help="Use the first prompts only.")]
 # Named alone: the form with --no- would widen the help's first column until it cuts the other names.
+AnyLoad = Annotated[bool, typer.Option("--any-load", help="Time on a busy machine too.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python files that come with a model.")]
 
 

@@ -25,7 +25,7 @@ from otm.trees import CostSurface
 
 from ..errors import AnalysisError
 from ..files import write_json
-from ..provenance import environment, revision, weights_digest
+from ..provenance import environment, loads, require_quiet, revision, weights_digest
 from .causal import CausalModel, pair_models
 from .names import SIDES
 from .pair import Pair
@@ -88,7 +88,7 @@ def measure_latency(
 
 
 def write_latency(
-    pair: Pair, out: Path, *, models: Mapping[str, str], grid: Grid | None = None, seconds: float = 60.0
+    pair: Pair, out: Path, *, models: Mapping[str, str], grid: Grid | None = None, seconds: float = 60.0, any_load: bool = False
 ) -> dict[str, Any]:
     """Measure and write a record with its manifest: models, device, threads, load, versions, revision.
 
@@ -96,7 +96,12 @@ def write_latency(
         pair, grid, seconds: as in `measure_latency`.
         out: the JSON file to write.
         models: what each of "draft" and "target" is, a hub name or a folder, whose weights are then named by their digest.
+        any_load: time on a busy machine too.
+
+    Raises:
+        AnalysisError: on a busy machine, and as `measure_latency`.
     """
+    require_quiet(any_load=any_load)
     load = os.getloadavg()
     record = measure_latency(pair, grid, seconds=seconds)
     record["manifest"] = {
@@ -106,8 +111,7 @@ def write_latency(
         "device": pair.device_name,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
-        "load average before": [round(value, 2) for value in load],
-        "load average after": [round(value, 2) for value in os.getloadavg()],
+        **loads(load),
         **environment(),
         "revision": revision(),
     }

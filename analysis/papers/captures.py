@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,9 @@ import otm
 
 from ..errors import AnalysisError
 from ..files import write_json
-from ..models.pair import Pair, probabilities, to_numpy
-from ..provenance import environment, file_digest, revision
+from ..models.names import SIDES, model_places
+from ..models.pair import Pair, load_pair, probabilities, to_numpy
+from ..provenance import environment, published_origin, weights_digest
 from . import selection_run
 
 PAPER_PROMPT = "He said he also has asked prosecutors to"
@@ -25,6 +27,9 @@ TOP = 10
 FIGURE4_PROMPTS = ("Returns the", "This function is used to", "The default value", "If True, the", "A list of")
 FIGURE4_SURVIVORS = (6, 3, 2, 1)
 FIGURE4_TOP_K = 12
+
+MISREAD = ("None", "null", "nan")
+"""Tokens that look like missing values in a drawing."""
 
 
 def capture_figure5(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
@@ -80,6 +85,8 @@ def _run(pair: Pair, prompt: str, seed: int, memory: Memory) -> dict[str, Any] |
     texts = {t: pair.tokenizer.decode([t]) for t in sorted({*drafted, *selection.tokens, *context})}
     if any(not texts[t].strip() for t in selection.tokens) or sum(not texts[t].strip() for t in drafted) > 2:
         return None  # a drawing full of line breaks explains nothing
+    if any(text.strip() in MISREAD for text in texts.values()):
+        return None
     return {
         "prompt": prompt,
         "context": list(context),
@@ -150,14 +157,22 @@ def _largest(mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     return np.argsort(-mass, kind="stable")[:count]
 
 
-def capture_manifest(pair: Pair, folder: Path) -> dict[str, Any]:
-    """Return where a capture came from: software, revision, the weights' digests, device."""
-    weights = {name: file_digest(folder / name / "model.safetensors") for name in ("draft", "target")}
-    return environment() | {"revision": revision(), "models": weights, "device": pair.device_name}
+def write_captures(out: Path, *, draft: str | None = None, target: str | None = None) -> list[Path]:
+    """Capture the figures' data from a pair and write them to `out`: Figure 5's, and of the shipped pair Figure 4's as well.
 
+    Args:
+        out: folder of the files, `figure5.json` or `figure5-TARGET.json`.
+        draft, target: names as for the other commands.
 
-def write_captures(pair: Pair, folder: Path, out: Path) -> list[Path]:
-    """Capture both figures' data from a pair stored in `folder` and write them to `out`."""
-    manifest = capture_manifest(pair, folder)
-    records = {"figure4": capture_figure4(pair, manifest), "figure5": capture_figure5(pair, manifest)}
+    Raises:
+        AnalysisError: if a model cannot be loaded, or no run shows what Figure 4 does.
+    """
+    load = os.getloadavg()
+    pair = load_pair(draft=draft, target=target, device="cpu")
+    weights = {side: weights_digest(place) for side, place in zip(SIDES, model_places(draft, target), strict=True)}
+    manifest = environment() | published_origin(load) | {"models": weights, "device": pair.device_name}
+    suffix = "" if target is None else f"-{Path(target).name}"
+    records = {f"figure5{suffix}": capture_figure5(pair, manifest)}
+    if target is None:
+        records["figure4"] = capture_figure4(pair, manifest)
     return [write_json(out / f"{name}.json", record, indent=None) for name, record in records.items()]

@@ -1,77 +1,105 @@
 """The papers' decoding experiments, on the shipped pair or another: what is run, and what the figures keep of it.
 
-Every experiment decodes prompts cut from the pair's held-out text with a list of decoders, through the same results files as
-`python -m analysis decode`, and condenses them to one small JSON file that its figure draws. Figures need no torch.
+Prompts are windows of the held-out text. Lossless decoders are not run: the target's texts are sampled once and what each decoder
+is expected to do along them is exact (`along`). Lossy ones write texts of their own, so `mentored` decodes, through the same
+results files as `python -m analysis decode`, and times it. What remains is condensed to one small JSON file that a figure draws;
+figures need no torch.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
+from numpy.typing import NDArray
 
 import otm
-from otm.sequence import Decoder, DraftSelection, Ersd, Gsd, SpeculativeSampling, StaticDecoder
+from otm.sequence import Decoder, SpeculativeSampling
 from otm.trees import TreeShape
 from otm.trees.optimal import optimal_tree
 
+from ..advise.laws import RankLaw
+from ..advise.walk import Walk, along_sequences, tree_gains
 from ..decode.decode_run import RunSettings, run_decode
-from ..decode.efficiency import efficiency
-from ..decode.results import TextRecord
+from ..decode.efficiency import block_efficiency, efficiency, measured_speedup
+from ..decode.plain import PLAIN
+from ..decode.results import Task, TextRecord, prompt_name
 from ..errors import AnalysisError
 from ..files import write_json
 from ..layout import SHIPPED_PAIR
 from ..models.names import local_folders
-from ..models.pair import Pair, load_pair
-from ..provenance import environment, origin
+from ..models.pair import Pair
+from ..models.source import PairSource, loaded
+from ..provenance import environment, published_origin, require_quiet, weights_digest
+from ..statistics import CONFIDENCE, clustered_means
+from .along import laws_along
+
+Floats = NDArray[np.float64]
 
 PROMPT_TOKENS = 32
 NUM_TOKENS = 64
 
 TABLE2_LENGTHS = (4, 8)
 TABLE2_DRAFTS = (1, 2, 4, 8)
-TABLE2_SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2)
+OPTIMAL_SEEDS = (0,)
+"""The optimal verifier's law is the dear one."""
 
-ERSD_BATCH = (1, 2, 4, 8, 16)
-ERSD_SEQUENCE = (1, 2, 4, 8, 16)
-ERSD_SPECINFER = (3, 4, 6)
-ERSD_OPTIMAL = (1, 2, 4, 8, 16, 32)
-ERSD_METHODS: dict[str, Callable[[TreeShape], StaticDecoder]] = {"GSD": Gsd, "ERSD": Ersd}
+ERSD_LENGTH = 16
+"""The longest sequence, and the widest batch."""
+ERSD_SPECINFER = (2, 3, 4, 5, 6, 8, 10, 12)
+ERSD_NODES = 32
+ERSD_METHODS = ("GSD", "ERSD")
+_AT_ONCE = 200
+"""Texts that are walked along together."""
 
 MENTORED_BUDGETS = (0.01, 0.03, 0.1, 0.2, 0.5, 1.0, 2.0)
 MENTORED_LENIENCES = (0.8, 0.5, 0.25)
 MENTORED_LENGTH = 5
+MENTORED_PROMPTS = 60
+MENTORED_SEEDS = (0,)
 
 
 def run_experiment(
-    name: str, *, work: Path, out: Path, num_prompts: int, drafts: Path | None = None, target: str | None = None
+    name: str,
+    *,
+    work: Path,
+    out: Path,
+    num_prompts: int | None = None,
+    drafts: Path | None = None,
+    target: str | None = None,
+    any_load: bool = False,
 ) -> Path:
     """Run one experiment and write its data to `out/NAME.json`, `out/NAME-TARGET.json` for another target than the shipped one.
 
     Args:
         name: which one.
         work, out: folders of the results files and of the figure's data.
-        num_prompts: prompts cut from the shipped held-out text, which any tokenizer can read.
+        num_prompts: prompts cut from the shipped held-out text, which any tokenizer can read; all that it holds by default.
         drafts: folder with draft models for table2; the default is the shipped ones, or the one that belongs to the target.
         target: hub name, folder or short name of the target; the shipped one by default.
+        any_load: time on a busy machine too.
 
     Raises:
-        AnalysisError: on an unknown name, or as decoding does.
+        AnalysisError: on an unknown name, if what is timed is asked for on a busy machine, or as decoding does.
     """
     if name not in EXPERIMENTS:
         raise AnalysisError(f"There are the experiments {', '.join(EXPERIMENTS)}; got {name!r}. Choose one.")
+    if name in TIMED:
+        require_quiet(any_load=any_load)
     laboratory = Laboratory(work=work, num_prompts=num_prompts, drafts=drafts, target=target)
+    load = os.getloadavg()
     data = EXPERIMENTS[name](laboratory)
     record = {
         "experiment": name,
-        "num_prompts": num_prompts,
         "prompt_tokens": PROMPT_TOKENS,
         "num_tokens": NUM_TOKENS,
-        "manifest": environment() | origin(),
+        "manifest": environment() | published_origin(load),
     }
     suffix = "" if target is None else f"-{Path(target).name}"
     return write_json(out / f"{name}{suffix}.json", record | data)
@@ -82,13 +110,14 @@ class Laboratory:
     """Where an experiment runs: the folder of its results files, how many prompts, the target and where its draft models lie."""
 
     work: Path
-    num_prompts: int
+    num_prompts: int | None
     drafts: Path | None
     target: str | None
 
     def load(self, draft: str | None = None) -> Pair:
         """Load the target with a draft, by default its own."""
-        return load_pair(draft=draft, target=self.target, device="cpu")
+        pair: Pair = loaded(PairSource(draft, self.target, "cpu"))
+        return pair
 
     def draft_models(self) -> dict[str, Path]:
         """Return the draft models by name, smallest first: every subfolder `draft*` with weights, or the one of the target."""
@@ -102,20 +131,34 @@ class Laboratory:
             )
         return {path.name: path for path in sorted(found, key=_num_parameters)}
 
-    def decode(
-        self, label: str, decoders: Mapping[str, Decoder], *, draft: str | None = None, seeds: Sequence[int]
-    ) -> list[TextRecord]:
-        """Decode the experiment's prompts."""
+    def laws(
+        self, kinds: Sequence[str], *, draft: str | None = None, seeds: Sequence[int], longest: int
+    ) -> Iterable[tuple[int, int, dict[str, Any]]]:
+        """Yield prompt, seed and laws of every text of the target; steps that start within `NUM_TOKENS` see their end."""
         pair = self.load(draft)
+        places = local_folders(draft, self.target)
+        return laws_along(
+            pair,
+            held_out_prompts(pair, self.num_prompts),
+            kinds=kinds,
+            seeds=seeds,
+            num_tokens=NUM_TOKENS + longest,
+            folder=self.work,
+            determining=[weights_digest(str(place)) for place in places],
+        )
+
+    def decode(self, label: str, decoders: Mapping[str, Decoder], *, seeds: Sequence[int]) -> list[TextRecord]:
+        """Decode the experiment's prompts."""
+        pair = self.load()
         prompts = held_out_prompts(pair, self.num_prompts)
         settings = RunSettings(
-            draft=draft, target=self.target, num_tokens=NUM_TOKENS, temperature=1.0, top_p=None, dtype=str(pair.target.dtype)
+            draft=None, target=self.target, num_tokens=NUM_TOKENS, temperature=1.0, top_p=None, dtype=str(pair.target.dtype)
         )
         return run_decode(pair, decoders, prompts, settings=settings, seeds=seeds, out=self.work / f"{label}.jsonl")
 
 
-def held_out_prompts(pair: Pair, count: int) -> list[list[int]]:
-    """Return `count` of the windows of 32 tokens into which the pair's held-out text falls, in a fixed shuffled order.
+def held_out_prompts(pair: Pair, count: int | None = None) -> list[list[int]]:
+    """Return `count` of the windows of 32 tokens into which the pair's held-out text falls, in a fixed shuffled order; or all.
 
     More prompts extend fewer, so an experiment can be continued with a larger number.
 
@@ -124,31 +167,93 @@ def held_out_prompts(pair: Pair, count: int) -> list[list[int]]:
     """
     tokens = pair.encode((SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8"))
     starts = np.random.default_rng(0).permutation(len(tokens) // PROMPT_TOKENS) * PROMPT_TOKENS
-    if len(starts) < count:
+    if count is not None and len(starts) < count:
         raise AnalysisError(f"The held-out text holds {len(starts)} prompts; {count} are asked for. Take fewer.")
     return [tokens[start : start + PROMPT_TOKENS] for start in starts[:count].tolist()]
 
 
 def table2(laboratory: Laboratory) -> dict[str, Any]:
     """SpecTr's Tables 2 and 4: tokens per call for K drafts of L tokens, K = 1 being speculative decoding, per draft model."""
-    decoders: dict[str, Decoder] = {}
-    for length in TABLE2_LENGTHS:
-        for count in TABLE2_DRAFTS:
-            one: Decoder = SpeculativeSampling(length) if count == 1 else DraftSelection(count, length)
-            decoders[f"K={count} L={length}"] = one
     rows = []
+    longest = max(TABLE2_LENGTHS)
     for name, folder in laboratory.draft_models().items():
-        records = laboratory.decode(f"table2-{name}", decoders, draft=str(folder), seeds=TABLE2_SEEDS)
-        parameters = _num_parameters(folder)
-        for label in decoders:
-            count, length = (int(part.split("=")[1]) for part in label.split())
-            row = dataclasses.asdict(efficiency(records, decoder=label))
-            rows.append(row | {"draft": name, "parameters": parameters, "K": count, "L": length})
+        about = {"draft": name, "parameters": _num_parameters(folder)}
+        everything, same, optimal = (
+            _walks(laboratory.laws((kind,), draft=str(folder), seeds=seeds, longest=longest), kind)
+            for kind, seeds in (("K-SEQ", SEEDS), ("K-SEQ", OPTIMAL_SEEDS), ("Optimal", OPTIMAL_SEEDS))
+        )
+        for (count, length), tally in everything.items():
+            plan = about | {"K": count, "L": length}
+            rows.append(plan | {"verifier": "K-SEQ"} | tally.row(most=length + 1))
+            if count > 1:
+                row = relative_row(optimal[count, length], same[count, length], tally, most=length + 1)
+                rows.append(plan | {"verifier": "Optimal"} | row)
     return {
         "rows": rows,
-        "seeds": list(TABLE2_SEEDS),
+        "seeds": list(SEEDS),
+        "optimal_seeds": list(OPTIMAL_SEEDS),
         "target_parameters": _num_parameters(local_folders(None, laboratory.target)[1]),
     }
+
+
+def _walks(texts: Iterable[tuple[int, int, dict[str, Any]]], kind: str) -> dict[tuple[int, int], Tally]:
+    """Return expected tokens and steps by (K, L)."""
+    found = {(count, length): Tally() for count in TABLE2_DRAFTS for length in TABLE2_LENGTHS}
+    for prompt, _, laws in texts:
+        for (count, length), tally in found.items():
+            tally.add(prompt, along_sequences(laws[kind], num_drafts=count, length=length, starts=NUM_TOKENS))
+    return found
+
+
+class Tally:
+    """Expected tokens and steps by prompt, and what else is summed over steps."""
+
+    def __init__(self) -> None:
+        self.sums: dict[int, Floats] = {}
+        self.texts = 0
+
+    def add(self, prompt: int, walk: Walk | Floats) -> None:
+        """Add a text: a walk, or sums `(n + 1,)` over its steps with their number first, whose total are the tokens."""
+        values = np.array([walk.steps, walk.tokens - walk.steps]) if isinstance(walk, Walk) else walk
+        self.sums[prompt] = self.sums.get(prompt, 0.0) + values
+        self.texts += 1
+
+    @property
+    def totals(self) -> Floats:
+        """Sums by prompt, `(prompts, n + 1)`."""
+        return np.array([self.sums[prompt] for prompt in sorted(self.sums)])
+
+    def row(self, *, most: int) -> dict[str, Any]:
+        """Return tokens per step with an interval over prompts."""
+        mean, low, high = block_efficiency(self.totals.sum(axis=1), self.totals[:, 0], most=most)
+        return {"mean": mean, "low": low, "high": high, "num_prompts": len(self.sums), "num_texts": self.texts}
+
+
+def relative_row(one: Tally, same: Tally, everything: Tally, *, most: int) -> dict[str, Any]:
+    """Return tokens per step of a decoder that walked along some texts only, by what another did there and along all.
+
+    m = m₁ · m₂(all)/m₂(same): on the same texts two verifiers differ little from prompt to prompt, so the texts that the second
+    alone has seen narrow the interval of the first. It is that of the product, by the influence of each prompt.
+
+    Args:
+        one, same: the first and the second decoder on the texts that both have walked along.
+        everything: the second on all texts, of the same prompts.
+        most: tokens that one step can yield at most.
+    """
+    means, influences = [], []
+    for tally in (one, same, everything):
+        tokens, steps = tally.totals.sum(axis=1), tally.totals[:, 0]
+        means.append(tokens.sum() / steps.sum())
+        influences.append((tokens / means[-1] - steps) / steps.sum())
+    mean = float(means[0] * means[2] / means[1])
+    relative = influences[0] - influences[1] + influences[2]
+    count = len(relative)
+    ends = {}
+    if count > 1:
+        error = mean * float(np.sqrt(count / (count - 1) * (relative**2).sum()))
+        reach = error * float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1))
+        ends = {"low": max(1.0, mean - reach), "high": min(float(most), mean + reach)}
+    return {"mean": mean, "low": None, "high": None, "num_prompts": count, "num_texts": one.texts} | ends
 
 
 def _num_parameters(folder: Path) -> int:
@@ -160,66 +265,75 @@ def _num_parameters(folder: Path) -> int:
 
 def ersd(laboratory: Laboratory) -> dict[str, Any]:
     """ERSD's Figures 3 and 4: tokens per call against drafted tokens for four strategies, measured and as the 0-th order says."""
+    texts: dict[str, list[tuple[int, RankLaw]]] = {method: [] for method in ERSD_METHODS}
+    for prompt, _, laws in laboratory.laws(ERSD_METHODS, seeds=SEEDS, longest=ERSD_LENGTH + 1):
+        for method in ERSD_METHODS:
+            texts[method].append((prompt, laws[method]))
     methods = {}
-    for method, make in ERSD_METHODS.items():
-        batches = {f"{method} batch {n}": make(TreeShape.batch(n)) for n in ERSD_BATCH}
-        records = laboratory.decode("ersd", batches, seeds=(0,))
-        acceptance = batch_acceptance(records, f"{method} batch {max(ERSD_BATCH)}", max(ERSD_BATCH))
-        best = optimal_tree(np.minimum.accumulate(acceptance), num_nodes=max(ERSD_OPTIMAL))
-        others = {
-            **{f"{method} sequence {n}": make(TreeShape.chain(n)) for n in ERSD_SEQUENCE},
-            **{f"{method} SpecInfer {TreeShape.specinfer(n).num_nodes}": make(TreeShape.specinfer(n)) for n in ERSD_SPECINFER},
-            # The tree depends on the measured acceptance: its name says which, so that no other tree's record is taken for it.
-            **{
-                f"{method} optimal {n} {hash_of(best.first(n).shape)}": make(best.first(n).shape)
-                for n in ERSD_OPTIMAL
-                if n <= best.shape.num_nodes
-            },
-        }
-        records += laboratory.decode("ersd", others, seeds=(0,))
-        runs = [_ersd_run(records, name, decoder) for name, decoder in (batches | others).items()]
-        methods[method] = {"acceptance": acceptance.tolist(), "runs": runs}
-    return {"methods": methods}
+    for method, rows in texts.items():
+        sequence, batch = (_gains(rows, make(ERSD_LENGTH)).totals.sum(axis=0) for make in (TreeShape.chain, TreeShape.batch))
+        vector = rank_acceptance(sequence, batch)
+        best = optimal_tree(vector, num_nodes=ERSD_NODES)
+        shapes = [
+            *(("batch", TreeShape.batch(n)) for n in range(1, ERSD_LENGTH + 1)),
+            *(("sequence", TreeShape.chain(n)) for n in range(1, ERSD_LENGTH + 1)),
+            *(("SpecInfer", TreeShape.specinfer(n)) for n in ERSD_SPECINFER),
+            *(("optimal", best.first(n).shape) for n in range(1, best.shape.num_nodes + 1)),
+        ]
+        runs = [_ersd_run(rows, strategy, shape) for strategy, shape in shapes if shape.num_nodes <= ERSD_NODES]
+        methods[method] = {"acceptance": vector.tolist(), "runs": runs}
+    return {"methods": methods, "seeds": list(SEEDS)}
 
 
-def _ersd_run(records: Sequence[TextRecord], name: str, decoder: StaticDecoder) -> dict[str, Any]:
-    mine = [record for record in records if record.task.decoder == name]
-    return dataclasses.asdict(efficiency(mine, decoder=name)) | {
-        "strategy": name.split()[1],
-        "drafted": decoder.shape.num_nodes,
-        "parents": decoder.shape.parents.tolist(),
-        "vertex_acceptance": vertex_acceptance(mine, decoder.shape).tolist(),
+def rank_acceptance(sequence: Floats, batch: Floats) -> Floats:
+    """Return the acceptance vector A that the 0-th order theory knows, from what sequences and batches accept, sorted.
+
+    A(1) is the share of the vertices looked at that accept their first child, in sequences and batches together. What a batch says
+    of its later ranks it says of vertices whose first child is rejected, and is taken like that: A(i) = (1 − A(1)) Pr(i | not 1).
+
+    Args:
+        sequence, batch: sums over steps, the number of steps first and then how many accept each vertex.
+
+    >>> rank_acceptance(np.array([4.0, 2.0, 1.0]), np.array([4.0, 2.0, 1.0])).tolist()
+    [0.5, 0.25]
+    """
+    looked_at = sequence[:-1].sum() + batch[0]  # a vertex's child is looked at whenever the vertex is accepted
+    first = (sequence[1:].sum() + batch[1]) / looked_at
+    later = (1.0 - first) * batch[2:] / (batch[0] - batch[1])
+    vector: Floats = np.sort(np.append(first, later))[::-1]
+    return vector
+
+
+def _gains(rows: Sequence[tuple[int, RankLaw]], shape: TreeShape) -> Tally:
+    tally = Tally()
+    for start in range(0, len(rows), _AT_ONCE):
+        prompts, laws = zip(*rows[start : start + _AT_ONCE], strict=True)
+        for prompt, sums in zip(prompts, tree_gains(laws, shape=shape, starts=NUM_TOKENS), strict=True):
+            tally.add(prompt, sums)
+    return tally
+
+
+def _ersd_run(rows: Sequence[tuple[int, RankLaw]], strategy: str, shape: TreeShape) -> dict[str, Any]:
+    tally = _gains(rows, shape)
+    steps = np.repeat(tally.totals[:, :1], shape.num_nodes, axis=1)
+    gains = clustered_means(tally.totals[:, 1:], steps)
+    return tally.row(most=shape.depth + 1) | {
+        "strategy": strategy,
+        "drafted": shape.num_nodes,
+        "parents": shape.parents.tolist(),
+        "gain": {
+            name: [value if np.isfinite(value) else None for value in getattr(gains, name).tolist()]
+            for name in ("mean", "low", "high")
+        },
     }
 
 
-def batch_acceptance(records: Sequence[TextRecord], decoder: str, width: int) -> np.ndarray:
-    """Return the measured acceptance of each rank, from a run that drafted a batch of `width` alternatives.
-
-    A(i) = Pr(the i-th draft is the accepted one): vertex i of a batch is its i-th draft.
-    """
-    vertices = np.concatenate([record.vertices for record in records if record.task.decoder == decoder]).astype(np.int64)
-    share: np.ndarray = np.bincount(vertices, minlength=width + 1)[1:] / len(vertices)
-    return share
-
-
-def vertex_acceptance(records: Sequence[TextRecord], shape: TreeShape) -> np.ndarray:
-    """Return how often each vertex of a tree was accepted per target call, `(n + 1,)`, 1 at the root."""
-    counts: np.ndarray = np.zeros(shape.num_nodes + 1)
-    for record in records:
-        np.add.at(counts, np.asarray(record.vertices, dtype=np.int64), 1.0)
-    for vertex in range(shape.num_nodes, 0, -1):  # a vertex is accepted whenever a descendant is
-        counts[shape.parents[vertex - 1]] += counts[vertex]
-    share: np.ndarray = counts / counts[0]
-    return share
-
-
-def hash_of(shape: TreeShape) -> str:
-    """Return a short name of a shape."""
-    return hashlib.sha256(shape.parents.tobytes()).hexdigest()[:8]
-
-
 def mentored(laboratory: Laboratory) -> dict[str, Any]:
-    """Speed against distortion of mentored decoding on the pair: tokens per call, and the exact KL per verified token."""
+    """Speed against distortion and quality of lossy verifiers on the pair.
+
+    Tokens per call, tokens per second beside plain decoding, the exact KL per verified token, and the target's own perplexity of
+    what was written.
+    """
     verifiers: dict[str, otm.Verifier] = {
         "speculative": otm.Maximal(),
         **{f"Mentored({budget})": otm.Mentored(budget) for budget in MENTORED_BUDGETS},
@@ -228,25 +342,59 @@ def mentored(laboratory: Laboratory) -> dict[str, Any]:
         "Fuzzy(0.4)": otm.Fuzzy(0.4),
     }
     decoders: dict[str, Decoder] = {label: SpeculativeSampling(MENTORED_LENGTH, one) for label, one in verifiers.items()}
-    records = laboratory.decode("mentored", decoders, seeds=(0, 1))
+    laboratory = dataclasses.replace(laboratory, num_prompts=laboratory.num_prompts or MENTORED_PROMPTS)
+    records = laboratory.decode("mentored", decoders, seeds=MENTORED_SEEDS)
     pair = laboratory.load()
-    problems = _held_out_problems(pair, laboratory.num_prompts)
+    prompts = held_out_prompts(pair, laboratory.num_prompts)
+    surprise = _surprises(pair, prompts, records)
+    problems = _held_out_problems(pair, prompts)
     rows = []
-    for label, verifier in verifiers.items():
-        mean = _mean_divergence(verifier, problems)
-        rows.append(dataclasses.asdict(efficiency(records, decoder=label)) | {"kl": mean, "label": label})
-    return {"rows": rows, "length": MENTORED_LENGTH}
+    for label in (PLAIN, *verifiers):
+        row = dataclasses.asdict(efficiency(records, decoder=label)) | {"label": label}
+        row["speedup"] = dict(zip(("mean", "low", "high"), measured_speedup(records, decoder=label), strict=True))
+        row["perplexity"] = _perplexity([(one, surprise[one.task]) for one in records if one.task.decoder == label])
+        row["kl"] = 0.0 if label == PLAIN else _mean_divergence(verifiers[label], problems)
+        rows.append(row)
+    return {"rows": rows, "length": MENTORED_LENGTH, "seeds": list(MENTORED_SEEDS), "num_prompts": len(prompts)}
 
 
-def _held_out_problems(pair: Pair, num_prompts: int) -> list[otm.Problem]:
+def _surprises(pair: Pair, prompts: Sequence[Sequence[int]], records: Iterable[TextRecord]) -> dict[Task, float]:
+    """Return −Σ log q(token) of every text, by the target."""
+    import torch
+
+    from ..models.pair import probabilities, to_numpy
+
+    named = {prompt_name(prompt): prompt for prompt in prompts}
+    found = {}
+    for record in records:
+        prompt = named[record.task.prompt]
+        with torch.inference_mode():
+            rows = torch.tensor([[*prompt, *record.tokens[:-1]]], device=pair.device)
+            logits = pair.target(rows, use_cache=False).logits[0, len(prompt) - 1 :, : pair.num_tokens].float()
+        law = to_numpy(probabilities(logits, temperature=1.0))
+        found[record.task] = -float(np.log(law[np.arange(len(record.tokens)), list(record.tokens)]).sum())
+    return found
+
+
+def _perplexity(texts: Sequence[tuple[TextRecord, float]]) -> dict[str, float]:
+    """Return the exponential of the mean surprise per token, with its interval over prompts."""
+    places = {prompt: i for i, prompt in enumerate(sorted({record.task.prompt for record, _ in texts}))}
+    sums = np.zeros((2, len(places), 1))
+    for record, surprise in texts:
+        sums[:, places[record.task.prompt], 0] += surprise, len(record.tokens)
+    means = clustered_means(sums[0], sums[1])
+    return {name: float(np.exp(getattr(means, name)[0])) for name in ("mean", "low", "high")}
+
+
+def _held_out_problems(pair: Pair, prompts: Sequence[Sequence[int]]) -> list[otm.Problem]:
     """Return both next-token laws along the held-out prompts: contexts of the target's world, as the chain rule asks for."""
     import torch
 
     from ..models.pair import probabilities, to_numpy
 
     found = []
-    for prompt in held_out_prompts(pair, num_prompts):
-        draft, target = (to_numpy(probabilities(z, temperature=1.0))[0] for z in pair.logits(torch.tensor([prompt])))
+    for prompt in prompts:
+        draft, target = (to_numpy(probabilities(z, temperature=1.0))[0] for z in pair.logits(torch.tensor([list(prompt)])))
         found += [otm.Problem(draft=p, target=q, law=otm.IID(1)) for p, q in zip(draft[7::8], target[7::8], strict=True)]
     return found
 
@@ -257,3 +405,6 @@ def _mean_divergence(verifier: otm.Verifier, problems: Sequence[otm.Problem]) ->
 
 EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {"table2": table2, "ersd": ersd, "mentored": mentored}
 """Every experiment by name; the figure that draws it has its name, or names it."""
+
+TIMED = frozenset({"mentored"})
+"""Those that need a quiet machine."""

@@ -15,6 +15,7 @@ from otm import plot
 
 from ..errors import AnalysisError
 from ..models.pair import Pair, probabilities, to_numpy
+from ..run.bounds import bounds_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +30,7 @@ class PromptComparison:
     target: NDArray[np.float64]
     table: otm.comparison.Comparison
     likely: tuple[tuple[str, float, float], ...]
+    bounds: str
 
 
 def compare_prompt(
@@ -49,7 +51,15 @@ def compare_prompt(
     draft, target = (to_numpy(probabilities(row, temperature=temperature, top_p=top_p)) for row in logits)
     table = otm.compare(draft=draft, target=target, verifiers=_reaching_full_vocabulary(k), k=k, samples=samples, rng=rng)
     table = dataclasses.replace(table, left_out=())  # which law each verifier takes is no news to a reader of this table
-    return PromptComparison(prompt=prompt, draft=draft, target=target, table=table, likely=_likely(pair, draft, target))
+    problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
+    return PromptComparison(
+        prompt=prompt,
+        draft=draft,
+        target=target,
+        table=table,
+        likely=_likely(pair, draft, target),
+        bounds=bounds_table(problem, k, draws=samples, rng=rng),
+    )
 
 
 def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:

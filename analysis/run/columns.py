@@ -14,6 +14,7 @@ from otm.table import table_columns
 from otm.table.table import DESCRIPTIONS, unchecked_table
 
 from ..models.processing import Setting, distributions
+from .bounds import bound_columns
 from .settings import Settings
 
 Arrays = dict[str, NDArray[Any]]
@@ -92,6 +93,8 @@ def columns_of(parts: Sequence[Compared], settings: Settings) -> Arrays:
     if settings.draft_temperatures:
         columns["draft_temperature"] = np.tile([setting.draft_temperature for setting in pairs], len(contexts))
     columns |= {name: by_row[:, len(named) + i] for i, name in enumerate(DESCRIPTIONS)}
+    if settings.bounds:
+        columns |= bound_columns(draft.cpu().numpy(), target.cpu().numpy(), pairs, settings.k)
     return columns | {column.name: by_row[:, i] for i, column in enumerate(named)}
 
 

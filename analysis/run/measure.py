@@ -20,6 +20,7 @@ import otm
 
 from ..models.source import PairSource, loaded
 from ..provenance import environment
+from .bounds import NOTHING_CHECKED, Checked, check_position
 from .columns import Arrays, Compared, by_settings, columns_of, in_order
 from .scheduling import one_behind
 from .settings import Settings
@@ -51,6 +52,7 @@ class ShardResult:
     contexts: int
     environment: dict[str, Any]
     seconds: float
+    checked: Checked = NOTHING_CHECKED
 
 
 @functools.cache
@@ -90,11 +92,13 @@ def measure_shard(task: ShardTask) -> ShardResult:
     kept: list[tuple[Any, ...]] = []
     composition = []
     contexts = 0
+    checked = NOTHING_CHECKED
     # The models' next forward pass does not wait for the columns of the last one.
     for compared, columns, logits in one_behind(lambda compared: (compared, *_measured(compared, settings)), read):
         composition.append([[window.prompt, len(window.tokens)] for window, _, _ in compared])
         contexts += sum(len(window.contexts) for window, _, _ in compared)
         pieces += columns
+        checked += _checked(compared[: settings.check - checked.positions], task)
         kept += logits
     joined = in_order(pieces)
     metadata = about_shard(task.index, settings, task.run) | {
@@ -102,6 +106,8 @@ def measure_shard(task: ShardTask) -> ShardResult:
         "num_prompts": len(task.prompts),
         "batches": composition,
     }
+    if settings.check:
+        metadata["checked"] = dataclasses.asdict(checked)
     return ShardResult(
         index=task.index,
         shard=encode_shard(joined, metadata),
@@ -110,7 +116,25 @@ def measure_shard(task: ShardTask) -> ShardResult:
         contexts=contexts,
         environment=environment(),
         seconds=time.monotonic() - began,
+        checked=checked,
     )
+
+
+def _checked(compared: Sequence[Compared], task: ShardTask) -> Checked:
+    """Check the columns at one position of each of these windows, drawn by the run's seed."""
+    found = NOTHING_CHECKED
+    for window, draft, target in compared:
+        seed = [task.settings.seed, window.prompt, *(round(1e6 * value) for value in window.settings[0])]
+        place = int(np.random.default_rng(seed).integers(len(window.contexts)))
+        found += check_position(
+            draft[place].cpu().numpy(),
+            target[place].cpu().numpy(),
+            window.settings[0],
+            task.settings.k,
+            place=f"prompt {window.prompt}, position {window.contexts[place]}",
+            seed=[*seed, 1],
+        )
+    return found
 
 
 def _measured(compared: Sequence[Compared], settings: Settings) -> tuple[list[Arrays], list[tuple[Any, ...]]]:

@@ -28,6 +28,7 @@ from ..layout import LOCK, LOGITS, MANIFEST, PROMPTS
 from ..models.prompts import Digest, PromptSource, in_shards, prompts
 from ..models.source import PairSource, describe_source, loaded
 from ..provenance import differences, environment, file_digest
+from .bounds import NOTHING_CHECKED, Checked
 from .certified import TraceTask, measure_trace, trace_columns
 from .identity import check_logits, check_shards, join_logits, run_identity
 from .manifest import Manifest, agree, as_intervals, manifest_of, read_manifest
@@ -46,7 +47,7 @@ class Summary:
     """What a call has done: shards there in all, shards written now, rows and compared contexts written now.
 
     `seconds` run from when the first shard that came was begun: models were loaded by then, and nothing was left to compile.
-    `unchecked` shards, of earlier versions, do not say which run they are of.
+    `unchecked` shards, of earlier versions, do not say which run they are of. `checked`: columns against samplers, where asked for.
     """
 
     num_shards: int
@@ -56,6 +57,7 @@ class Summary:
     contexts: int
     seconds: float
     unchecked: int = 0
+    checked: Checked = NOTHING_CHECKED
 
 
 def measure_prompts(
@@ -234,6 +236,7 @@ def _run(
     if keep_logits:
         make_folder(out / LOGITS)
     start, rows, contexts, written = math.inf, 0, 0, 0
+    checked = NOTHING_CHECKED
     done = total - sum(min(size, total - index * size) for index in wanted)
     with tqdm(total=total, initial=done, unit=_unit(manifest), desc=out.name, disable=not sys.stderr.isatty()) as bar:
         for result in run_each(place, function, tasks, name=lambda task: f"shard {task.index}"):
@@ -247,6 +250,7 @@ def _run(
                 write_atomically(logits_path(out, result.index), result.logits)
             write_atomically(shard_path(out, result.index), result.shard)
             rows, contexts, written = rows + result.rows, contexts + result.contexts, written + 1
+            checked += result.checked
             bar.set_postfix_str(f"{contexts / (time.monotonic() - start):,.0f} positions/s", refresh=False)
             bar.update(min(size, total - result.index * size))
     finished = finished_shards(out)
@@ -259,6 +263,7 @@ def _run(
         rows=rows,
         contexts=contexts,
         seconds=time.monotonic() - start if written else 0.0,
+        checked=checked,
     )
 
 

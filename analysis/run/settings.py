@@ -46,6 +46,8 @@ class Settings:
     precision: str = "float64"
     threads: int = 1
     save_logits: int = 0
+    bounds: bool = False
+    check: int = 0
 
     @property
     def pairs(self) -> tuple[Setting, ...]:
@@ -55,7 +57,9 @@ class Settings:
     @property
     def recorded(self) -> dict[str, Any]:
         """What a run says of its settings: with a trace only those that mean something for it."""
-        return meaningful(dataclasses.asdict(self))
+        asked = dataclasses.asdict(self)
+        unasked = [name for name in ("bounds", "check") if not asked[name]]  # runs of earlier versions do not name them
+        return meaningful({name: value for name, value in asked.items() if name not in unasked})
 
 
 def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
@@ -66,8 +70,18 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
         positions: the kinds of positions to choose from.
     """
     table_columns(settings.k)
-    for name in ("seed", "max_tokens", "new_tokens", "block", "shard_prompts", "batch_elements", "threads", "save_logits"):
-        least = 0 if name in ("seed", "save_logits") else 1
+    for name in (
+        "seed",
+        "max_tokens",
+        "new_tokens",
+        "block",
+        "shard_prompts",
+        "batch_elements",
+        "threads",
+        "save_logits",
+        "check",
+    ):
+        least = 0 if name in ("seed", "save_logits", "check") else 1
         otm.pmf.check_count(getattr(settings, name), name=name, minimum=least)
     for temperature in (*settings.temperatures, *settings.draft_temperatures):
         if not 0.0 <= temperature < math.inf:  # NaN is not

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ from scipy.stats import binom
 
 import otm
 from figures import __main__ as command
-from figures import figure4, figure5
+from figures import figure4
+from figures.paths import DATA
 from otm import plot
 
 # 150 points are checked per run; each fails by chance with probability at most 1e-9 / 150.
@@ -92,17 +94,30 @@ def test_figure4_shows_the_paper_s_rounds_and_reruns_identically(built: Path) ->
             assert abs(sum(row["mass"]) - 1) < 1e-9
 
 
+def test_figure2_keeps_the_points_of_the_pair_that_turns_the_order(built: Path) -> None:
+    data = _data(built, "figure2")
+    first, second = data["turn"]
+    assert first["optimum"][0] > second["optimum"][0]
+    assert first["optimum"][-1] < second["optimum"][-1]
+    for series in (first, second):
+        _check_points(series["points"], dict(zip(series["k"], series["optimum"], strict=True)), data["samples"])
+        _check_points(series["kseq_points"], dict(zip(series["k"], series["kseq"], strict=True)), data["samples"])
+
+
 def test_figure5_points_and_support(built: Path) -> None:
-    data = _data(built, "figure5")
-    assert data["k"] == list(range(1, 41))
-    assert 10 <= len(data["draft"]) <= 20
-    assert abs(data["optimum"][0] - data["kseq"][0]) < 1e-13
-    assert abs(data["optimum"][0] - (1 - otm.divergences.total_variation(draft=data["draft"], target=data["target"]))) < 1e-12
-    assert np.all(np.diff(data["optimum"]) >= -1e-13)
-    assert np.all(np.array(data["kseq"]) <= np.array(data["optimum"]) + 1e-13)
-    _check_points(data["points"], dict(zip(data["k"], data["optimum"], strict=True)), data["samples"])
-    _check_points(data["kseq_points"], dict(zip(data["k"], data["kseq"], strict=True)), data["samples"])
-    assert figure5.capture()["prompt"] == "He said he also has asked prosecutors to"
+    whole = _data(built, "figure5")
+    assert whole["pairs"][0]["pair"] == "shipped pair"
+    for data in whole["pairs"]:
+        assert data["k"] == list(range(1, 41))
+        assert 10 <= len(data["draft"]) <= 20
+        assert abs(data["optimum"][0] - data["kseq"][0]) < 1e-13
+        overlap = 1 - otm.divergences.total_variation(draft=data["draft"], target=data["target"])
+        assert abs(data["optimum"][0] - overlap) < 1e-12
+        assert np.all(np.diff(data["optimum"]) >= -1e-13)
+        assert np.all(np.array(data["kseq"]) <= np.array(data["optimum"]) + 1e-13)
+        _check_points(data["points"], dict(zip(data["k"], data["optimum"], strict=True)), whole["samples"])
+        _check_points(data["kseq_points"], dict(zip(data["k"], data["kseq"], strict=True)), whole["samples"])
+        assert data["prompt"] == "He said he also has asked prosecutors to"
 
 
 def test_same_seed_same_files(built: Path, tmp_path: Path) -> None:
@@ -175,7 +190,7 @@ def test_bracket_holds_the_optimum_and_narrows(built: Path) -> None:
 
 def test_ersd_theory_is_the_sum_of_path_products_and_its_bounds_hold(built: Path) -> None:
     data = _data(built, "ersd3")
-    for panel in data["panels"]:
+    for panel in _panels(data):
         vector = np.array(panel["acceptance"])
         assert np.all(np.diff(vector) <= 0)
         curves = panel["theory"]
@@ -194,47 +209,84 @@ def test_ersd_theory_is_the_sum_of_path_products_and_its_bounds_hold(built: Path
         assert {run["strategy"] for run in panel["runs"]} == {"batch", "sequence", "SpecInfer", "optimal"}
 
 
+def _panels(data: dict) -> list[dict]:
+    return [panel for pair in data["pairs"] for panel in pair["panels"]]
+
+
+def test_ersd_runs_rise_smoothly_with_what_is_drafted(built: Path) -> None:
+    """Expectations along the same texts: a longer sequence, a wider batch or a larger tree never accepts less."""
+    for panel in _panels(_data(built, "ersd3")):
+        for strategy in ("batch", "sequence", "SpecInfer", "optimal"):
+            means = [run["mean"] for run in panel["runs"] if run["strategy"] == strategy]
+            assert np.all(np.diff(means) > -1e-6), (panel["method"], strategy)
+
+
 def test_ersd_gains_add_up_to_the_tokens_of_the_largest_runs(built: Path) -> None:
-    runs = {panel["method"]: panel["runs"] for panel in _data(built, "ersd3")["panels"]}
-    for panel in _data(built, "ersd4")["panels"]:
-        for strategy, measured in panel["measured"].items():
-            largest = max((run for run in runs[panel["method"]] if run["strategy"] == strategy), key=lambda run: run["drafted"])
-            # One text may have ended with an accepted end-of-text token, which earns no token of its own.
-            assert abs(1 + sum(measured["gain"]) - largest["mean"]) < 0.02
+    for runs, panel in zip(_panels(_data(built, "ersd3")), _panels(_data(built, "ersd4")), strict=True):
+        for strategy, gain in panel["measured"].items():
+            mine = (run for run in runs["runs"] if run["strategy"] == strategy)
+            largest = max(mine, key=lambda run: run["drafted"])
+            assert abs(1 + sum(gain["mean"]) - largest["mean"]) < 1e-9
+            assert all(low <= mean <= high for mean, low, high in zip(*gain.values(), strict=True))
 
 
-def test_table2_says_that_more_drafts_and_a_better_draft_help(built: Path) -> None:
+def test_table2_says_that_more_drafts_a_better_draft_and_a_better_verifier_help(built: Path) -> None:
     data = _data(built, "table2")
-    rows = {(row["parameters"], row["K"], row["L"]): row["mean"] for row in data["rows"]}
-    sizes = sorted({key[0] for key in rows})
-    assert len(sizes) == 2
-    for size in sizes:
-        for length in (4, 8):
-            assert rows[size, 8, length] > rows[size, 2, length] > rows[size, 1, length] > 1
-    assert all(rows[sizes[1], k, length] > rows[sizes[0], k, length] for k in (1, 2, 4, 8) for length in (4, 8))
+    for pair in data["pairs"]:
+        rows = {(row["parameters"], row["verifier"], row["K"], row["L"]): row["mean"] for row in pair["rows"]}
+        sizes = sorted({key[0] for key in rows})
+        assert len(sizes) == (2 if pair["pair"] == "shipped pair" else 1)
+        for size, length in itertools.product(sizes, (4, 8)):
+            kseq = [rows[size, "K-SEQ", k, length] for k in (1, 2, 4, 8)]
+            assert 1 < kseq[0] < kseq[1] < kseq[2] < kseq[3]
+            assert all(rows[size, "Optimal", k, length] > rows[size, "K-SEQ", k, length] for k in (2, 4, 8))
+        for small, large in itertools.pairwise(sizes):
+            assert all(
+                rows[large, "K-SEQ", k, length] > rows[small, "K-SEQ", k, length] for k in (1, 2, 4, 8) for length in (4, 8)
+            )
     assert len(data["paper"]) == 8
 
 
 def test_lossy_schemes_are_faster_and_respect_their_budget(built: Path) -> None:
-    rows = {row["label"]: row for row in _data(built, "mentored")["rows"]}
-    assert abs(rows["speculative"]["kl"]) < 1e-12
-    budgets = sorted(float(label[9:-1]) for label in rows if label.startswith("Mentored("))
-    for low, high in itertools.pairwise(budgets):
-        assert rows[f"Mentored({low})"]["mean"] <= rows[f"Mentored({high})"]["mean"]
-    for budget in budgets:
-        assert rows[f"Mentored({budget})"]["kl"] <= budget * (1 + 1e-9)
-        assert rows[f"Mentored({budget})"]["mean"] > rows["speculative"]["mean"]
+    for pair in _data(built, "mentored")["pairs"]:
+        rows = {row["label"]: row for row in pair["rows"]}
+        assert abs(rows["speculative"]["kl"]) < 1e-12
+        budgets = sorted(float(label[9:-1]) for label in rows if label.startswith("Mentored("))
+        for low, high in itertools.pairwise(budgets):
+            assert rows[f"Mentored({low})"]["mean"] <= rows[f"Mentored({high})"]["mean"]
+        for budget in budgets:
+            assert rows[f"Mentored({budget})"]["kl"] <= budget * (1 + 1e-9)
+            assert rows[f"Mentored({budget})"]["mean"] > rows["speculative"]["mean"]
+        for row in pair["rows"]:
+            assert all(one["low"] <= one["mean"] <= one["high"] for one in (row, row["perplexity"], row["speedup"]))
+        # Two samples of one law: their intervals meet.
+        plain, lossless = pair["rows"][0]["perplexity"], rows["speculative"]["perplexity"]
+        assert max(plain["low"], lossless["low"]) < min(plain["high"], lossless["high"])
 
 
 def test_latencies_are_relative_to_four_tokens_of_one_sequence(built: Path) -> None:
-    data = _data(built, "table1")
-    row = data["lengths"].index(4)
-    assert data["relative"]["target"][row][data["batches"].index(1)]["median"] == pytest.approx(1.0)
-    assert all(
-        cell["low"] <= cell["median"] <= cell["high"] for side in data["relative"].values() for line in side for cell in line
-    )
-    largest = data["tree"]["target"][-1]["median"]
-    assert data["tree"]["draft"][-1]["median"] < largest
+    for data in _data(built, "table1")["pairs"]:
+        row = data["lengths"].index(4)
+        assert data["relative"]["target"][row][data["batches"].index(1)]["median"] == pytest.approx(1.0)
+        assert all(
+            cell["low"] <= cell["median"] <= cell["high"]
+            for side in data["relative"].values()
+            for line in side
+            for cell in line
+        )
+        largest = data["tree"]["target"][-1]["median"]
+        assert data["tree"]["draft"][-1]["median"] < largest
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
+def test_committed_results_say_where_they_come_from(path: Path) -> None:
+    """No folder of the machine, no host's name; and the machine's load where something was timed."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    manifest = record["manifest"]
+    assert not any(os.sep in word for word in manifest.get("argv", []))
+    assert {"versions", "python", "machine"} <= manifest.keys()
+    if path.stem.startswith(("latency", "mentored")):
+        assert len(manifest["load average before"]) == 3
 
 
 def test_gains_of_fine_tuning_are_differences_on_the_same_windows(built: Path) -> None:

@@ -194,7 +194,7 @@ ALWAYS = {
     "otm compare": ("prompt", "draft", "target", "device", "samples", "plot"),
     "otm latency": ("seconds", "draft", "target", "device", "out", "context", "lengths", "batches", "nodes"),
     "otm train": ("out", "work", "text", "recipe", "device"),
-    "otm capture": ("pair", "out"),
+    "otm capture": ("draft", "target", "out"),
     "otm experiment": ("name", "work", "out"),
     "otm report": ("run",),
     "otm merge": ("runs", "out"),
@@ -206,7 +206,7 @@ ALWAYS = {
 LENGTHY = {
     "otm advise": ("seconds", "num_tokens", "max_nodes", "max_depth", "limit", "repeats"),
     "python -m figures": ("names",),
-    "otm capture": ("pair",),
+    "otm capture": ("target",),
     "otm experiment": ("name",),
     "otm train": ("recipe", "text"),
     "otm latency": ("seconds",),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import otm
-from analysis.advise.laws import kseq_survivors, optimal_survivors, rejection_ranks
-from analysis.advise.walk import along_all_lengths, along_sequences, along_tree
+from analysis.advise.laws import RankLaw, kseq_survivors, optimal_survivors, race_ranks, rejection_ranks
+from analysis.advise.walk import along_all_lengths, along_sequences, along_tree, tree_gains
 from otm.drafts import IID, WithoutReplacement
 from otm.drafts.base import enumerate_drafts
 from otm.sequence import DraftSelection, Gsd, MarkovModel, expected_step, markov_pair
@@ -45,6 +45,33 @@ def test_survivors_have_the_law_of_the_enumerated_kernel(law: object, verifier: 
         # Sums of 4^m products of at most m + 2 factors.
         np.testing.assert_allclose(found.given[:, m, : m + 1] * q[tokens, None], truth[tokens], atol=1e-13)
         np.testing.assert_allclose(found.alive[:, m], truth[[0, 2, 3], 1:].sum(), atol=1e-13)
+
+
+@pytest.mark.parametrize("number", range(len(pairs())))
+def test_race_ranks_have_the_law_of_the_enumerated_races(number: int) -> None:
+    p, q = pairs()[number]
+    most = min(3, int((p > 0).sum()))
+    coupling = otm.coupling(otm.Race(), otm.Problem(draft=p, target=q, law=WithoutReplacement(most)))
+    truth = np.zeros((4, most))
+    joint = coupling.joint.toarray()
+    for drafts, row in zip(coupling.drafts, joint, strict=True):
+        for rank, token in enumerate(drafts[drafts >= 0]):
+            truth[token, rank] += row[token]
+    tokens = np.flatnonzero(q > 0)
+    found = race_ranks(np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=most, eos=1)
+    np.testing.assert_allclose(found.given * q[tokens, None], truth[tokens], atol=1e-7)  # the quadrature, as documented
+    np.testing.assert_array_equal(found.accepted, np.where((tokens == 1)[:, None], 0.0, found.given))
+
+
+def test_race_ranks_of_many_tokens_that_overtake() -> None:
+    rng = np.random.default_rng(5)
+    p = rng.dirichlet(np.full(500, 0.05))
+    q = 0.5 * p + 0.5 * rng.dirichlet(np.full(500, 0.05))
+    tokens = np.flatnonzero(q > 0)
+    found = race_ranks(np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=5, eos=None)
+    for k in (1, 5):
+        exact = otm.acceptance(otm.Race(), otm.Problem(draft=p, target=q, law=WithoutReplacement(k)))
+        assert abs(q[tokens] @ found.given[:, :k].sum(axis=1) - exact) < 1e-7
 
 
 def test_ranks_have_the_acceptance_vector_as_their_mean() -> None:
@@ -134,3 +161,9 @@ def test_a_tree_without_branches_walks_as_its_chain() -> None:
     chain = along_sequences(single, num_drafts=1, length=3, starts=9)
     assert (tree.steps, tree.tokens, tree.levels) == pytest.approx((chain.steps, chain.tokens, chain.levels), abs=1e-12)
     assert 1.0 < chain.steps < 9.0
+    short = RankLaw(ranked.given[:4], ranked.accepted[:4])  # a text that ends earlier, beside the whole one
+    several = tree_gains([ranked, short], shape=TreeShape.chain(3), starts=9)
+    gains = several[0]
+    assert (gains[0], gains.sum()) == pytest.approx((tree.steps, tree.tokens), abs=1e-12)
+    cut = along_tree(short, shape=TreeShape.chain(3), starts=9)
+    assert (several[1][0], several[1].sum()) == pytest.approx((cut.steps, cut.tokens), abs=1e-12)

@@ -21,7 +21,6 @@ from analysis.decode.efficiency import efficiency, measured_speedup
 from analysis.decode.plain import PLAIN
 from analysis.decode.results import ResultsFile, Task, TextRecord, prompt_name, read_results
 from analysis.errors import AnalysisError
-from analysis.papers.experiments import batch_acceptance, vertex_acceptance
 from otm.sequence import DraftSelection, Ersd, Gsd, PrefixTree, SpeculativeSampling, TreeVerification, markov_pair
 from otm.trees import TreeShape, tree_to_json
 
@@ -157,14 +156,6 @@ def test_speed_is_measured_against_plain_decoding_of_the_same_prompts() -> None:
     assert measured_speedup(records[2:4], decoder="a") == (None, None, None)
     alone, *ends = measured_speedup(records[:1] + records[3:4], decoder="a")
     assert alone == pytest.approx(2.0) and ends == [None, None]
-
-
-def test_measured_acceptance_of_vertices() -> None:
-    shape = TreeShape([0, 0, 1])  # two first tokens, one more after the first
-    runs = [record("a", 0, (3, 1, 2, 2), vertices=(3, 0, 2, 1))]
-    np.testing.assert_allclose(vertex_acceptance(runs, shape), [1, 0.5, 0.25, 0.25])
-    batch = [record("b", 0, (2, 1, 2, 2), vertices=(1, 0, 2, 1))]
-    np.testing.assert_allclose(batch_acceptance(batch, "b", 2), [0.5, 0.25])
 
 
 @pytest.mark.parametrize(

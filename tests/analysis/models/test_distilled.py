@@ -38,8 +38,6 @@ def run(pair, tmp_path, monkeypatch):
     """A command of the command line, in a folder of its own; it gets the pair that is loaded already if it asks for that one."""
     from typer.testing import CliRunner
 
-    from analysis.papers import experiments
-
     name = fetched()
     monkeypatch.chdir(tmp_path)
 
@@ -48,8 +46,7 @@ def run(pair, tmp_path, monkeypatch):
         assert draft in (None, str(DRAFT))
         return pair
 
-    for module in (models, experiments):
-        monkeypatch.setattr(module, "load_pair", same)
+    monkeypatch.setattr(models, "load_pair", same)
 
     def invoke(command, *words):
         result = CliRunner().invoke(app, [command, "--target", name, *words], catch_exceptions=False)
@@ -135,15 +132,15 @@ def test_decode_takes_the_name(run, tmp_path):
 
 
 def test_latency_takes_the_name(run):
-    small = ("--lengths", "4", "--batches", "1", "--nodes", "0", "--context", "8", "--seconds", "0")
+    small = ("--lengths", "4", "--batches", "1", "--nodes", "0", "--context", "8", "--seconds", "0", "--any-load")
     assert "target" in run("latency", *small)
 
 
 def test_an_experiment_takes_the_name(run, tmp_path, monkeypatch):
     from analysis.papers import experiments
 
-    for name, value in (("NUM_TOKENS", 2), ("TABLE2_LENGTHS", (2,)), ("TABLE2_DRAFTS", (1, 2)), ("TABLE2_SEEDS", (0,))):
+    for name, value in (("NUM_TOKENS", 2), ("TABLE2_LENGTHS", (2,)), ("TABLE2_DRAFTS", (1, 2)), ("SEEDS", (0,))):
         monkeypatch.setattr(experiments, name, value)
     run("experiment", "table2", "--work", "work", "--out", "out", "--num-prompts", "1")
     record = json.loads((tmp_path / "out" / "table2-smollm2.json").read_text(encoding="utf-8"))
-    assert [row["K"] for row in record["rows"]] == [1, 2]
+    assert [(row["K"], row["verifier"]) for row in record["rows"]] == [(1, "K-SEQ"), (2, "K-SEQ"), (2, "Optimal")]

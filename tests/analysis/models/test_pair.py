@@ -16,7 +16,7 @@ from analysis.layout import SHIPPED_PAIR
 from analysis.models import pair as pair_module
 from analysis.models.pair import Pair, choose_device, load_pair
 from analysis.papers import captures
-from analysis.provenance import file_digest
+from analysis.provenance import weights_digest
 from figures import figure4, figure5
 
 RECORD = json.loads((SHIPPED_PAIR / "training.json").read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ def test_shipped_pair_reproduces_figure5(pair: Pair) -> None:
     assert by_id[0].keys() == by_id[1].keys()
     for token, masses in by_id[0].items():
         np.testing.assert_allclose(masses, by_id[1][token], rtol=FLOAT32)
-    digests = {name: file_digest(SHIPPED_PAIR / name / "model.safetensors") for name in ("draft", "target")}
+    digests = {name: weights_digest(str(SHIPPED_PAIR / name)) for name in ("draft", "target")}
     assert committed["manifest"]["models"] == digests
 
 

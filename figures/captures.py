@@ -1,0 +1,34 @@
+"""What figures read of experiments on models: committed results, of every pair that has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from figures.paths import DATA
+
+PAIRS = {"shipped pair": "", "SmolLM2-135M-Instruct": "-smollm2"}
+"""By title, what the names of its files end with."""
+
+
+def captures(name: str) -> dict[str, dict[str, Any]]:
+    """Read `NAME.json` of every pair that has it, by the pair's title, the shipped one first."""
+    files = {title: DATA / f"{name}{suffix}.json" for title, suffix in PAIRS.items()}
+    return {title: json.loads(path.read_text(encoding="utf-8")) for title, path in files.items() if path.is_file()}
+
+
+def by_pair(name: str, of_pair: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """Return what a figure keeps of each pair's record, with the manifests of all."""
+    records = captures(name)
+    return {
+        "pairs": [{"pair": title} | of_pair(record) for title, record in records.items()],
+        "captured": {title: record["manifest"] for title, record in records.items()},
+    }
+
+
+def note(canvas: Figure, text: str) -> None:
+    """Say below a figure what its points are; a new line stands for a line break."""
+    canvas.supxlabel(text, fontsize=7.5, color="#555555")

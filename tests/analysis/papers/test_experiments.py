@@ -1,0 +1,86 @@
+"""Experiments along texts of the target: what is kept of them, and that a stopped run goes on to the same numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.advise.laws import RankLaw
+from analysis.advise.walk import along_tree, tree_gains
+from analysis.errors import AnalysisError
+from analysis.layout import SHIPPED_PAIR
+from analysis.papers import along, experiments
+from analysis.papers.experiments import Tally, rank_acceptance, relative_row, run_experiment
+from otm.trees import TreeShape
+
+
+def test_acceptance_by_rank_is_found_again_where_the_0th_order_holds() -> None:
+    """Every vertex accepts with the same A: then sequences and batches say the same, and nothing is lost by sorting."""
+    vector = np.array([0.5, 0.1, 0.2])
+    law = RankLaw(np.tile(vector, (40, 1)), np.tile(vector, (40, 1)))
+    sequence, batch = (tree_gains([law], shape=shape, starts=30)[0] for shape in (TreeShape.chain(3), TreeShape.batch(3)))
+    np.testing.assert_allclose(rank_acceptance(sequence, batch), [0.5, 0.2, 0.1], rtol=1e-12)
+    walk = along_tree(law, shape=TreeShape.batch(3), starts=30)
+    assert walk.tokens / walk.steps == pytest.approx(1.8, rel=1e-12)
+
+
+def test_a_decoder_on_few_texts_borrows_the_others() -> None:
+    rng = np.random.default_rng(2)
+    one, same, everything = Tally(), Tally(), Tally()
+    for prompt in range(40):
+        first, second = rng.uniform(0.5, 1.5, size=2)
+        for tally, values in ((same, [first]), (everything, [first, second]), (one, [1.2 * first])):
+            for value in values:
+                tally.add(prompt, np.array([10.0, 10.0 * value]))
+    row = relative_row(one, same, everything, most=9)
+    alone, all_texts = one.row(most=9), everything.row(most=9)
+    ratio = (one.totals.sum() / 400.0) / (same.totals.sum() / 400.0)
+    assert row["mean"] == pytest.approx(ratio * all_texts["mean"], rel=1e-12)
+    assert row["high"] - row["low"] < 0.9 * (alone["high"] - alone["low"])
+    assert row["num_texts"] == 40
+    # With nothing to borrow it is the plain row.
+    assert relative_row(one, same, same, most=9) == pytest.approx(alone, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["table2", "ersd"])
+def test_a_stopped_experiment_goes_on_to_the_same_numbers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {
+        "NUM_TOKENS": 3,
+        "TABLE2_LENGTHS": (1, 2),
+        "TABLE2_DRAFTS": (1, 2),
+        "SEEDS": (0, 1),
+        "ERSD_LENGTH": 3,
+        "ERSD_NODES": 5,
+    }
+    for constant, value in {**small, "ERSD_SPECINFER": (3,)}.items():
+        monkeypatch.setattr(experiments, constant, value)
+    for constant, value in (("_AT_ONCE", 3), ("MOST_SEQUENCES", 2), ("MOST_CHILDREN", 3)):
+        monkeypatch.setattr(along, constant, value)
+
+    (tmp_path / "draft_small").symlink_to(SHIPPED_PAIR / "draft_small")  # one draft model is enough
+
+    def run() -> dict:
+        path = run_experiment(name, work=tmp_path / "work", out=tmp_path, num_prompts=2, drafts=tmp_path)
+        record: dict = json.loads(path.read_text(encoding="utf-8"))
+        del record["manifest"]
+        return record
+
+    whole = run()
+    kept = sorted((tmp_path / "work").rglob("*.npz"))
+    kept[0].unlink()
+    again = run()  # the text is sampled again, in a batch of its own: logits may differ in their last bits
+    assert json.dumps(whole).count("mean") == json.dumps(again).count("mean") > 0
+    rows = [(record["rows"] if name == "table2" else record["methods"]["ERSD"]["runs"]) for record in (whole, again)]
+    np.testing.assert_allclose([row["mean"] for row in rows[0]], [row["mean"] for row in rows[1]], rtol=1e-4)
+    kept[1].write_bytes(b"PK")
+    with pytest.raises(AnalysisError, match="Delete it"):
+        run()
+
+
+def test_what_is_timed_waits_for_a_quiet_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (3.0, 1.0, 1.0))
+    with pytest.raises(AnalysisError, match=r"quiet machine.*--any-load"):
+        run_experiment("mentored", work=tmp_path, out=tmp_path, num_prompts=1)
