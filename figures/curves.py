@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 import otm
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 CONFIDENCE = 0.99
 
@@ -54,8 +54,8 @@ def draw_schemes(
     """Draw the optimum (solid) and K-SEQ (dashed) over x, and their Monte Carlo points at `sampled`."""
     axes.plot(x, series["optimum"], color=colour, label=label, lw=width)
     axes.plot(x, series["kseq"], color=colour, ls=(0, (4, 2)), lw=0.75 * width)
-    plot.points(axes, sampled, series["points"], colour=colour)
-    plot.points(axes, sampled, series["kseq_points"], colour=colour, marker="s")
+    drawing.points(axes, sampled, series["points"], colour=colour)
+    drawing.points(axes, sampled, series["kseq_points"], colour=colour, marker="s")
 
 
 def counts_of(points: Sequence[dict[str, float]]) -> list[float]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from figures.captures import by_pair, note
 from figures.work import Work
-from otm.plot import PALETTE
+from otm.drawing import PALETTE
 from otm.trees import TreeShape
 from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
 from otm.trees.tunstall import tunstall_explored_upper, tunstall_minimum_upper

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 
 from figures import ersd
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Tokens per call against drafted tokens"
 
@@ -63,7 +63,7 @@ def _panel(axes: Axes, panel: dict[str, Any]) -> None:
         mine = [run for run in panel["runs"] if run["strategy"] == strategy]
         if strategy != "SpecInfer":  # as many points as fit
             mine = [run for run in mine if run["drafted"] in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)]
-        plot.points(axes, [run["drafted"] for run in mine], mine, colour=colour, marker=ersd.MARKERS[strategy])
+        drawing.points(axes, [run["drafted"] for run in mine], mine, colour=colour, marker=ersd.MARKERS[strategy])
     ersd.drafted_axis(axes, "drafted tokens per call")
     tops = [*(run["high"] for run in panel["runs"]), *(max(values) for _, values in panel["theory"].values())]
     axes.set_ylim(1.0, max(tops) + 0.35)

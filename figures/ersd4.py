@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 
 from figures import ersd
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Marginal gain per drafted token"
 
@@ -62,7 +62,7 @@ def _panel(axes: Axes, panel: dict[str, Any]) -> None:
             axes.plot(range(1, len(gains) + 1), gains, color=colour, ls=(0, (4, 2)), lw=1.3)
         gain = panel["measured"][strategy]
         rows = [{key: gain[key][n] for key in gain} for n in range(len(gain["mean"]))]
-        plot.points(axes, range(1, len(rows) + 1), rows, colour=colour, marker=ersd.MARKERS[strategy])
+        drawing.points(axes, range(1, len(rows) + 1), rows, colour=colour, marker=ersd.MARKERS[strategy])
     ersd.drafted_axis(axes, "n, in drafting order")
     axes.set_yscale("log")
     axes.set_ylim(1e-3, 1.0)

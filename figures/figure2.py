@@ -15,7 +15,7 @@ import otm
 from figures import curves
 from figures.captures import note
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Bernoulli laws over k"
 DRAFT = 0.25
@@ -57,7 +57,7 @@ def draw(data: dict[str, Any]) -> Figure:
     for number, series in enumerate(data["series"]):
         same = series["q"] == DRAFT
         # Where draft and target agree everything is accepted: a band behind the others, which come near it.
-        colour = "#9A9A9A" if same else plot.PALETTE[number]
+        colour = "#9A9A9A" if same else drawing.PALETTE[number]
         label = f"q = Ber({series['q']:g})" + (" = p" if same else "")
         if same:
             axes.plot(series["k"], series["optimum"], color=colour, lw=7.0, alpha=0.45, zorder=0, label=label)
@@ -65,12 +65,12 @@ def draw(data: dict[str, Any]) -> Figure:
         _over_k(axes, series, colour=colour, label=label)
     axes.set_xticks([1, 4, 8, 12, 16, 20])
     axes.set_title(f"p = Ber({DRAFT:g})", fontsize=9)
-    plot.probability_axis(axes, low=0.2)
+    drawing.probability_axis(axes, low=0.2)
     laws = axes.legend(loc="lower right", fontsize=7.5)
     axes.add_artist(laws)
     curves.scheme_legend(axes, centre=0.4)
     for number, series in enumerate(data["turn"]):
-        colour = plot.PALETTE[5 + number]
+        colour = drawing.PALETTE[5 + number]
         _over_k(side, series, colour=colour, label="q = (" + ", ".join(f"{mass:g}" for mass in series["target"]) + ")")
     side.set_xticks([1, 3, 5, 8])
     side.set_title(

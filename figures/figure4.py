@@ -17,7 +17,7 @@ from analysis.papers.selection_run import LENGTH, draft, select, survivors, tabl
 from figures.captures import note
 from figures.paths import DATA
 from figures.work import Work
-from otm import plot
+from otm import drawing
 from otm.sequence import TableModel
 
 TITLE = "Draft selection"
@@ -75,7 +75,7 @@ def draw(data: dict[str, Any]) -> Figure:
         parent = prefix[:-1]
         count = sum(draft[: len(prefix)] == prefix for draft in drafts)
         on_path = prefix == decoded[: len(prefix)]
-        colour = plot.PALETTE[1] if on_path and not count else plot.PALETTE[0] if on_path else "#7A7A7A"
+        colour = drawing.PALETTE[1] if on_path and not count else drawing.PALETTE[0] if on_path else "#7A7A7A"
         # From word to word, whose white boxes cover the ends: an edge touches both, however wide they are.
         axes.plot(
             [len(parent) or 0.3, len(prefix)],

@@ -16,7 +16,7 @@ import otm
 from figures import curves
 from figures.captures import by_pair, captures, note
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "A real pair"
 KS = tuple(range(1, 41))
@@ -61,7 +61,7 @@ def draw(data: dict[str, Any]) -> Figure:
             axes.set_xticks(ticks)
             axes.set_xlabel("number of drafts k", fontsize=9)
         low = max(0.0, min(pair["kseq"]) - 0.06)
-        plot.probability_axis(near, low=low)
+        drawing.probability_axis(near, low=low)
         far.set_ylim(low, 1.02)
         far.tick_params(labelleft=False)
         near.set_ylabel(f"{pair['pair']}\nacceptance probability", fontsize=9)
@@ -78,18 +78,18 @@ def draw(data: dict[str, Any]) -> Figure:
 
 
 def _schemes(axes: Any, pair: dict[str, Any], most: int) -> None:
-    axes.plot(pair["k"][:most], pair["optimum"][:most], color=plot.PALETTE[0], label="OTM-k (optimum)")
-    axes.plot(pair["k"][:most], pair["kseq"][:most], color=plot.PALETTE[1], ls=(0, (4, 2)), label=otm.KSeq.title)
-    for name, colour, marker in (("points", plot.PALETTE[0], "o"), ("kseq_points", plot.PALETTE[1], "s")):
+    axes.plot(pair["k"][:most], pair["optimum"][:most], color=drawing.PALETTE[0], label="OTM-k (optimum)")
+    axes.plot(pair["k"][:most], pair["kseq"][:most], color=drawing.PALETTE[1], ls=(0, (4, 2)), label=otm.KSeq.title)
+    for name, colour, marker in (("points", drawing.PALETTE[0], "o"), ("kseq_points", drawing.PALETTE[1], "s")):
         points = [point for point in pair[name] if point["k"] <= most]
-        plot.points(axes, curves.counts_of(points), points, colour=colour, marker=marker)
+        drawing.points(axes, curves.counts_of(points), points, colour=colour, marker=marker)
 
 
 def _distributions(axes: Any, pair: dict[str, Any]) -> None:
     order = np.argsort(pair["target"])
     height = np.arange(len(order))
     axes.barh(height + 0.2, np.array(pair["target"])[order], 0.4, color="#222222", label="target q′")
-    axes.barh(height - 0.2, np.array(pair["draft"])[order], 0.4, color=plot.PALETTE[4], label="draft p′")
+    axes.barh(height - 0.2, np.array(pair["draft"])[order], 0.4, color=drawing.PALETTE[4], label="draft p′")
     axes.set_yticks(height, [_visible(pair["tokens"][i]) for i in order], fontsize=7, family="DejaVu Sans Mono")
     axes.set_xlabel("probability", fontsize=9)
     axes.grid(axis="y", visible=False)

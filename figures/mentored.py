@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 import otm
 from figures.captures import by_pair, note
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Speed against distortion"
 FAMILIES: tuple[type[otm.Verifier], ...] = (otm.Mentored, otm.Lenience, otm.Fuzzy, otm.TypicalAcceptance)
@@ -84,11 +84,11 @@ def _panel(
         axes.axhline(speed, color="#8A8A8A", lw=1.2, ls=":")
     for number, family in enumerate(FAMILIES):
         mine = sorted((row for row in rows if row["label"].startswith(family.__name__)), key=lambda row: row["kl"])
-        colour, marker = plot.PALETTE[number], plot.MARKERS[number]
+        colour, marker = drawing.PALETTE[number], drawing.MARKERS[number]
         values = [measure(row, plain) for row in mine]
         kl = [row["kl"] for row in mine]
         axes.plot(kl, [value["mean"] for value in values], color=colour, lw=1.0)
-        plot.points(axes, kl, values, colour=colour, marker=marker)
+        drawing.points(axes, kl, values, colour=colour, marker=marker)
         axes.plot([], [], color=colour, marker=marker, mfc="white", label=family.title)
         for row, value in zip(mine, values, strict=True):
             argument = row["label"].partition("(")[2].rstrip(")")

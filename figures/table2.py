@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from figures.captures import by_pair, note
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Tokens per serial call"
 PAPER = {(1, 4): 2.2, (2, 4): 2.4, (4, 4): 2.7, (8, 4): 3.0, (1, 8): 2.3, (2, 8): 2.6, (4, 8): 3.0, (8, 8): 3.3}
@@ -57,12 +57,12 @@ def _panel(axes: Axes, rows: list[dict[str, Any]]) -> None:
             if not line:
                 continue
             joined = line if line[0]["K"] == 1 else [*start, *line]
-            colour, marker = plot.PALETTE[number], "o" if verifier == "K-SEQ" else "D"
+            colour, marker = drawing.PALETTE[number], "o" if verifier == "K-SEQ" else "D"
             label = f"draft of {_size(parameters)}, {verifier}"
             axes.plot(
                 [row["K"] for row in joined], [row["mean"] for row in joined], color=colour, lw=1.2, ls=style, label=label
             )
-            plot.points(axes, [row["K"] for row in line], line, colour=colour, marker=marker)
+            drawing.points(axes, [row["K"] for row in line], line, colour=colour, marker=marker)
             for row in line:
                 place = (row["K"], row["mean"])
                 axes.annotate(f"{row['mean']:.2f}", place, xytext=above, textcoords="offset points", fontsize=7, color=colour)
