@@ -15,10 +15,11 @@ from tqdm import tqdm
 
 from ..errors import AnalysisError
 from ..files import write_json
-from ..models.causal import CausalModel
+from ..models.causal import pair_models
 from ..models.latency import measure_passes
 from ..models.names import SIDES, model_places
 from ..models.pair import end_of_text
+from ..models.processing import Setting
 from ..models.prompts import open_prompts
 from ..models.prompts import prompts as numbered
 from ..models.source import PairSource, loaded
@@ -32,15 +33,6 @@ PASSES = (0, 1, 2, 4, 8, 16, 32, 64)
 """Nodes of the target passes that are timed by context length."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Processing:
-    """How one model's logits become probabilities."""
-
-    temperature: float = 1.0
-    top_p: float | None = None
-    top_k: int | None = None
-
-
 def advised(
     source: PairSource,
     prompts: Path,
@@ -49,7 +41,7 @@ def advised(
     limit: int | None,
     prompt_tokens: int,
     chat: bool,
-    processing: tuple[Processing, Processing],
+    processing: Setting,
     asked: Asked,
     repeats: int,
     out: Path | None,
@@ -72,10 +64,7 @@ def advised(
     pair = loaded(source)
     encode = pair.encode_chat if chat else pair.encode
     tokens = [encode(prompt.text)[-prompt_tokens:] for prompt in texts]
-    draft, target = (
-        CausalModel(model, pair.num_tokens, pair.device, **dataclasses.asdict(one))
-        for model, one in zip((pair.draft, pair.target), processing, strict=True)
-    )
+    draft, target = pair_models(pair, processing)
     eos, before = end_of_text(pair), os.getloadavg()
     with _Progress(asked.seconds) as bar:
         advice = advise(draft, target, tokens, asked=asked, eos=eos, progress=bar.told)

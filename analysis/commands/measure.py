@@ -8,7 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import AnalysisError
-from .options import Device, DeviceMap, DraftName, Dtype, TargetName, TrustRemoteCode, integers, written
+from .options import (
+    Device,
+    DeviceMap,
+    DraftMinP,
+    DraftName,
+    DraftOrder,
+    DraftTopK,
+    DraftTopP,
+    Dtype,
+    MinP,
+    Order,
+    TargetName,
+    TopK,
+    TrustRemoteCode,
+    integers,
+    setting_of,
+    written,
+)
 
 if TYPE_CHECKING:
     from ..models.prompts import PromptSource
@@ -35,6 +52,13 @@ def measure(
         typer.Option(help="Temperatures of the draft alone, each with every --temperature and --top-p. Default: the target's."),
     ] = None,
     top_p: Annotated[str, typer.Option(help="Nucleus masses of both models, comma-separated; 1.0 keeps all.")] = "1.0",
+    top_k: TopK = None,
+    min_p: MinP = None,
+    order: Order = "transformers",
+    draft_top_p: DraftTopP = None,
+    draft_top_k: DraftTopK = None,
+    draft_min_p: DraftMinP = None,
+    draft_order: DraftOrder = None,
     seed: Annotated[int, typer.Option(help="Seed of sampled paths.")] = 0,
     max_tokens: Annotated[int, typer.Option(help="Tokens of a prompt that are used.")] = 512,
     new_tokens: Annotated[int, typer.Option(help="Tokens sampled after each prompt, along sampled paths.")] = 64,
@@ -71,11 +95,22 @@ def measure(
 
     models = PairSource(draft, target, device, device_map, dtype, trust_remote_code)
     processes, per_process = resources(out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace)
+    otherwise = setting_of(
+        top_p=None,
+        top_k=top_k,
+        min_p=min_p,
+        order=order,
+        draft_top_p=draft_top_p,
+        draft_top_k=draft_top_k,
+        draft_min_p=draft_min_p,
+        draft_order=draft_order,
+    )
     settings = Settings(
         k=tuple(integers(k)),
         temperatures=reals(temperature, "temperature"),
         draft_temperatures=() if draft_temperature is None else reals(draft_temperature, "draft-temperature"),
         top_ps=reals(top_p, "top-p"),
+        otherwise=otherwise,
         positions="trace" if from_trace is not None else positions,
         seed=seed,
         max_tokens=max_tokens,

@@ -179,15 +179,6 @@ def load_target(target: str | None, *, device: str = "auto", dtype: torch.dtype 
     return model.eval().to(place), tokenizer
 
 
-def probabilities(
-    logits: torch.Tensor, *, temperature: float, top_p: float | None = None, top_k: int | None = None
-) -> torch.Tensor:
-    """Return float64 probabilities `(..., V)` of float32 logits, on the same device."""
-    import otm
-
-    return otm.from_logits(logits.double(), temperature=temperature, top_p=top_p, top_k=top_k)  # type: ignore[no-any-return]
-
-
 def to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
     """Copy a tensor to the host as float64."""
     return tensor.detach().double().cpu().numpy()

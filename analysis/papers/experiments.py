@@ -108,9 +108,7 @@ class Laboratory:
         """Decode the experiment's prompts."""
         pair = self.load(draft)
         prompts = held_out_prompts(pair, self.num_prompts)
-        settings = RunSettings(
-            draft=draft, target=self.target, num_tokens=NUM_TOKENS, temperature=1.0, top_p=None, dtype=str(pair.target.dtype)
-        )
+        settings = RunSettings(draft=draft, target=self.target, num_tokens=NUM_TOKENS, dtype=str(pair.target.dtype))
         return run_decode(pair, decoders, prompts, settings=settings, seeds=seeds, out=self.work / f"{label}.jsonl")
 
 
@@ -242,11 +240,11 @@ def _held_out_problems(pair: Pair, num_prompts: int) -> list[otm.Problem]:
     """Return both next-token laws along the held-out prompts: contexts of the target's world, as the chain rule asks for."""
     import torch
 
-    from ..models.pair import probabilities, to_numpy
+    from ..models.pair import to_numpy
 
     found = []
     for prompt in held_out_prompts(pair, num_prompts):
-        draft, target = (to_numpy(probabilities(z, temperature=1.0))[0] for z in pair.logits(torch.tensor([prompt])))
+        draft, target = (to_numpy(otm.from_logits(z.double()))[0] for z in pair.logits(torch.tensor([prompt])))
         found += [otm.Problem(draft=p, target=q, law=otm.IID(1)) for p, q in zip(draft[7::8], target[7::8], strict=True)]
     return found
 

@@ -123,6 +123,7 @@ def setting_label(values: dict[str, float], run: Run) -> str:
     for name in run.setting_columns:
         words, value = _words(name), values[name]
         parts.append(f"no {words}" if words.endswith("top-p") and value == 1.0 else f"{words} {value:g}")
+    parts += [f"{_words(name)} {str(value)[:40]}" for name, value in run.processing.items() if name not in values]
     return ", ".join(parts)
 
 

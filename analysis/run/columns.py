@@ -86,11 +86,13 @@ def columns_of(parts: Sequence[Compared], settings: Settings) -> Arrays:
     columns: Arrays = {
         "prompt": np.repeat(owners, len(pairs)),
         "position": np.repeat(contexts, len(pairs)),
-        "temperature": np.tile([setting.temperature for setting in pairs], len(contexts)),
-        "top_p": np.tile([setting.top_p for setting in pairs], len(contexts)),
+        "temperature": np.tile([setting.target.temperature for setting in pairs], len(contexts)),
+        "top_p": np.tile([setting.target.top_p for setting in pairs], len(contexts)),
     }
     if settings.draft_temperatures:
-        columns["draft_temperature"] = np.tile([setting.draft_temperature for setting in pairs], len(contexts))
+        columns["draft_temperature"] = np.tile([setting.draft.temperature for setting in pairs], len(contexts))
+    if settings.otherwise.draft.top_p is not None:
+        columns["draft_top_p"] = np.tile([setting.draft.top_p for setting in pairs], len(contexts))
     columns |= {name: by_row[:, len(named) + i] for i, name in enumerate(DESCRIPTIONS)}
     return columns | {column.name: by_row[:, i] for i, column in enumerate(named)}
 
@@ -98,6 +100,8 @@ def columns_of(parts: Sequence[Compared], settings: Settings) -> Arrays:
 def in_order(pieces: Sequence[Arrays]) -> Arrays:
     """Join pieces and sort by prompt, position and setting (along sampled paths every setting has windows of its own)."""
     joined = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-    keys = [name for name in ("draft_temperature", "top_p", "temperature", "position", "prompt") if name in joined]
+    keys = [
+        name for name in ("draft_temperature", "draft_top_p", "top_p", "temperature", "position", "prompt") if name in joined
+    ]
     order = np.lexsort([joined[name] for name in keys])
     return {name: np.ascontiguousarray(values[order]) for name, values in joined.items()}

@@ -11,7 +11,7 @@ import otm
 from otm.table import table_columns
 
 from ..errors import AnalysisError
-from ..models.processing import Setting, settings_of
+from ..models.processing import AS_THEY_ARE, Setting, settings_of
 from .manifest import meaningful
 
 NOTES = {
@@ -36,6 +36,7 @@ class Settings:
     temperatures: tuple[float, ...] = (1.0,)
     draft_temperatures: tuple[float, ...] = ()  # the target's, if empty
     top_ps: tuple[float, ...] = (1.0,)
+    otherwise: Setting = AS_THEY_ARE  # all other processing, and the draft's top-p if it has one of its own
     positions: str = "text"
     seed: int = 0
     max_tokens: int = 512
@@ -50,12 +51,13 @@ class Settings:
     @property
     def pairs(self) -> tuple[Setting, ...]:
         """Every combination of temperature, top-p and draft temperature."""
-        return tuple(settings_of(self.temperatures, self.top_ps, self.draft_temperatures))
+        return tuple(settings_of(self.temperatures, self.top_ps, self.draft_temperatures, otherwise=self.otherwise))
 
     @property
     def recorded(self) -> dict[str, Any]:
         """What a run says of its settings: with a trace only those that mean something for it."""
-        return meaningful(dataclasses.asdict(self))
+        said = {name: value for name, value in self.otherwise.recorded.items() if name not in ("temperature", "top_p")}
+        return meaningful({k: v for k, v in dataclasses.asdict(self).items() if k != "otherwise"} | said)
 
 
 def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:

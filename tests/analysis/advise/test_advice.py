@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ from analysis.decode.decoder_text import decoder_from_text, levels_of
 from analysis.decode.plain import PLAIN
 from analysis.errors import AnalysisError
 from analysis.layout import SHIPPED_PAIR
+from otm import Processing
 from otm.sequence import DraftSelection, Gsd, MarkovModel, SpeculativeSampling, markov_pair
 from otm.trees import CostSurface, Speedup, TreeShape, read_costs
 
@@ -243,14 +245,18 @@ def test_the_command_on_the_shipped_pair(
     prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
     prompts.write_text("\n".join((SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]), encoding="utf-8")
     sizes = "--num-tokens 6 --max-nodes 4 --max-depth 2 --sequences 2 --seconds 0 --repeats 1 --threads 1"
-    own = "--temperature 0.8 --top-p 0.95 --draft-temperature 0.6 --draft-top-k 50 --device cpu --run"
+    own = (
+        "--temperature 0.8 --top-p 0.95 --order vllm --draft-temperature 0.6 --draft-top-k 50 --min-p 0.001 --device cpu --run"
+    )
     arguments = ["analysis", "advise", "--prompts", str(prompts), "--out", str(out), *f"{sizes} {own}".split()]
     assert status(monkeypatch, arguments) == 0
     printed = capsys.readouterr().out
     assert "SPECULATE" in printed.splitlines()[0] and "\nrun     2 texts" in printed
     record = json.loads(out.read_text(encoding="utf-8"))
     assert record["verdict"] in ("speculate", "do not speculate", "undecided")
-    assert record["manifest"]["processing"]["draft"] == {"temperature": 0.6, "top_p": 0.95, "top_k": 50}
+    sides = {side: Processing(**one) for side, one in record["manifest"]["processing"].items()}
+    wanted = Processing(temperature=0.8, top_p=0.95, min_p=0.001, order="vllm")
+    assert sides == {"target": wanted, "draft": dataclasses.replace(wanted, temperature=0.6, top_k=50)}
     assert record["run"][0]["name"] == "plain decoding"
     assert {one["family"] for one in record["rows"]} == {family.name for family in FAMILIES}
     decoders = [decoder_from_text(one["decoder"]) for one in record["rows"]]

@@ -25,7 +25,7 @@ from analysis import __main__ as application
 from analysis.commands.measure import measure
 from analysis.errors import AnalysisError
 from analysis.layout import SHIPPED_PAIR
-from analysis.models.processing import Setting, settings_of
+from analysis.models.processing import settings_of
 from analysis.models.prompts import DataSet, Digest, JsonLines, ParquetFile, TextFile, open_prompts, prompts
 from analysis.models.source import PairSource, loaded
 from analysis.report.aggregate import aggregate
@@ -44,7 +44,7 @@ from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 
 KILLING = Path(__file__).with_name("killing.py")
 CPU = PairSource(device="cpu")
-PLAIN = Setting(1.0, 1.0, 1.0)
+(PLAIN,) = settings_of([1.0], [1.0])
 SMALL = Settings(k=(1, 2, 4), temperatures=(0.7, 1.0), top_ps=(0.9, 1.0), shard_prompts=2, max_tokens=24, new_tokens=6)
 TEXTS = [
     "Return the number of elements.",
@@ -186,7 +186,7 @@ def test_sampled_paths(kind: str) -> None:
     path = positions.WindowPlan(kind, settings_of([0.7, 1.0], [1.0]), 24, 12, 2, seed=3)
     first, second = (list(positions.windows(pair, 5, TEXTS[0], path)) for _ in range(2))
     assert first == second
-    assert [window.settings for window in first] == [(Setting(0.7, 1.0, 0.7),), (PLAIN,)]
+    assert [window.settings for window in first] == [tuple(settings_of([0.7], [1.0])), (PLAIN,)]
     prompt = tuple(pair.encode(TEXTS[0]))
     for window in first:
         assert window.tokens[: len(prompt)] == prompt
