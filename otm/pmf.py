@@ -371,7 +371,7 @@ def check_count(value: object, *, name: str, minimum: int = 1) -> int:
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or int(value) < minimum:
         raise InvalidParameter(
-            f"{name} must be an integer of at least {minimum}; got {value!r}. Pass {name}={minimum} or more."
+            f"{name} must be an integer of at least {minimum}; got {value!r:.80}. Pass {name}={minimum} or more."
         )
     if int(value) > _LARGEST_COUNT:
         raise InvalidParameter(f"{name} must be at most 2^53, where floats stop counting; got a larger integer. Pass fewer.")

@@ -102,6 +102,7 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
     Accuracy: rounding; races: 1e-12. Reference: docs/theory.md, "Deferred decisions".
 
     >>> from otm.sequence import Gsd, ZerothOrder
+    >>> from otm.trees import TreeShape
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])  # first children pass with 3/4, second ones with 1/4
     >>> found = expected_step(Gsd(TreeShape.from_paths([(0,), (1,), (0, 0)])), draft=draft, target=target, context=[])
     >>> found.reached.tolist(), found.block_efficiency  # 1 + 3/4 + 1/4 + 9/16

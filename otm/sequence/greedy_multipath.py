@@ -41,9 +41,10 @@ MOST_ODDS = 1e100
 class GreedyMultipath(StaticDecoder):
     """Draw K i.i.d. sequences, select the one that is highest in the order of q/p, and verify it as a block.
 
-    Selected with probability s(x) after each of its prefixes, see above, the sequence goes through block verification with s in the
-    place of p: w_i = min(1, w_{i−1} q(x_i)/s(x_i)), and so on. K = 1 is `BlockVerification`. Equal ratios are ranked by the tokens'
-    numbers: a strict order, without which the law of the selected sequence is another one (docs/theory.md).
+    Selected with probability s(x) after each of its prefixes (the formula of the module), the sequence goes through block
+    verification with s in the place of p: w_i = min(1, w_{i−1} q(x_i)/s(x_i)), and so on. K = 1 is `BlockVerification`. Equal
+    ratios are ranked by the tokens' numbers: a strict order, without which the law of the selected sequence is another one
+    (docs/theory.md).
 
     Args:
         num_drafts: K ≥ 1 sequences.

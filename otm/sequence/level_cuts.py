@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from otm.errors import InvalidParameter
 from otm.pmf import check_confidence, check_count, check_rng
-from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
+from otm.sequence.decoder import check_pair
+from otm.sequence.models import LanguageModel, check_context, next_distribution
 
 _SLOPES = 64
 _PILOT = 3
@@ -89,8 +90,7 @@ def level_cut_upper(
     >>> round(found.mean, 3), found.high < 1.96
     (1.938, True)
     """
-    for model, name in ((draft, "draft"), (target, "target")):
-        check_model(model, name=name)
+    check_pair(draft, target)
     start, k, depth = check_context(context), check_count(num_drafts, name="num_drafts"), check_count(length, name="length")
     level = check_confidence(confidence)
     total = check_count(samples, name="samples")

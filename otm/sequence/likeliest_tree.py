@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.pmf import check_count, check_instance
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, check_asked, check_vocabularies, evaluate
+from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, check_asked, evaluate
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.source import Outcomes, Source
 from otm.sequence.vertex_decoder import descend
@@ -127,7 +127,6 @@ def matched_tokens(
     """
     start = check_asked(decoder, draft=draft, target=target, context=context)
     check_instance(decoder, LikeliestTree, name="decoder")
-    check_vocabularies(draft, target)
     tree = decoder.draft(draft, start, Outcomes({}))
     rows = evaluate(target, tree)
     contexts = tree.contexts()
