@@ -58,6 +58,7 @@ from otm import (
     trees,
     verifiers,
 )
+from otm.audit.callables import from_callable
 from otm.comparison import compare
 from otm.drafts import IID, Greedy, Law, Product, TopK, WithoutReplacement
 from otm.errors import OtmError
@@ -152,6 +153,7 @@ __all__ = [
     "errors",
     "estimate",
     "examples",
+    "from_callable",
     "from_logits",
     "kernel",
     "losses",

@@ -66,6 +66,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         otm.estimate,
         {"verifier": otm.KSeq(), "problem": PROBLEM, "samples": 9, "rng": rng(), "confidence": 0.9, "by": "rule"},
     )
+    yield otm.from_callable, {"function": lambda p, q, drafts, uniforms: int(drafts[0]), "law": otm.IID, "name": "trusting"}
     yield (
         otm.from_logits,
         {"logits": [0.0, 1.0, 2.0], "temperature": 1.0, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "order": "vllm"},

@@ -46,6 +46,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.Verifier": "abstract",
     "otm.OtmError": "an error",
     "otm.prepare": "its rules are tried through `otm.kernel`, `otm.coupling` and `otm.sample`",
+    "otm.from_callable": "holds a function; what it is found to accept is `otm.audit.exact`",
     "otm.acceptance": "each verifier has a row of its own",
     "otm.bounds.Bracket": "a result",
     "otm.comparison.Comparison": "a result",
