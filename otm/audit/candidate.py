@@ -255,8 +255,11 @@ def as_candidate(thing: object) -> Candidate:
     if isinstance(thing, Candidate):
         return thing
     if isinstance(thing, BatchCandidate | BlockKernel | LogitCandidate | WholeCandidate | Verifier) or not callable(thing):
+        shown = (
+            f"{thing!r:.80}" if isinstance(thing, Verifier) else f"{type(thing).__name__} {getattr(thing, 'name', thing)!r:.80}"
+        )
         raise InvalidParameter(
-            f"This audit needs a function verify(draft, target, drafts, uniforms); got {thing!r}. Batched kernels go to "
+            f"This audit needs a function verify(draft, target, drafts, uniforms); got {shown}. Batched kernels go to "
             "otm.audit.sampled, otm's own verifiers to otm.audit.exact, and anything to otm.audit.battery."
         )
     return Candidate(thing)
