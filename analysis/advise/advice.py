@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from otm.sequence import StaticDecoder
-from otm.trees import Speedup, TreeShape
+from otm.sequence import Decoder
+from otm.trees import Speedup
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
 from .comparison import Tokens, Verdict, speedup, verdict_of
 from .costs import Clock, Clocked, StepModel, texts_for
-from .families import FAMILIES, Family, Limits, Plan
+from .families import FAMILIES, Family, Limits, Plan, Reading
 from .texts import Text, continued
 
 LEAST_TEXTS = 4
@@ -63,11 +63,6 @@ class Row:
     seconds: tuple[float, float, float]
     over_plain: Speedup
     over_chain: Speedup
-
-    @property
-    def shape(self) -> TreeShape:
-        """What is drafted."""
-        return self.plan.decoder.shape
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -172,9 +167,9 @@ class _Measurement:
             self.asked_for += 1
             self.progress(f"look {look}: texts")
             for text in self._continued(number, turn):
+                reading = Reading(text, self.draft, self.asked.limits, self.asked.num_tokens, self.eos, self.rng)
                 for family in FAMILIES:
-                    law = family.law(text, limits=self.asked.limits, eos=self.eos, rng=self.rng)
-                    self.laws[family].append(law)
+                    self.laws[family].append(family.law(reading))
                 self.owners.append(number)
                 self.known += texts_for([text])
         if not self.owners:
@@ -209,7 +204,7 @@ class _Measurement:
         self._time([plans[index].decoder for index in finalists], 0.6 * seconds if look == 1 else 0.9 * seconds, look)
         return self._compared(plans, tokens, finalists, model, look)
 
-    def _time(self, decoders: Sequence[StaticDecoder], seconds: float, look: int) -> None:
+    def _time(self, decoders: Sequence[Decoder], seconds: float, look: int) -> None:
         deadline, rounds = time.perf_counter() + seconds, 0
         while rounds < LEAST_ROUNDS or time.perf_counter() < deadline:
             self.clock.round(decoders, tick=lambda: self.progress(f"look {look}: costs"))

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from otm.sequence import Gsd
 from otm.trees import CostSurface, Speedup
 
 from .advice import Advice, Row
 from .engines import chain_settings, eagle_choices, engine_chain
-from .families import NOT_COMPARED
 from .screen import named
 from .trial import Trial
 
@@ -40,7 +40,6 @@ def advice_record(
         "best": _row(advice.best),
         "chain": _row(advice.chain),
         "rows": [_row(row) for row in advice.rows],
-        "not_compared": [NOT_COMPARED],
         "chains": {"tokens_per_call": list(advice.chains)},
         "plain": {"seconds_per_token": advice.plain_seconds},
         "step_model": dataclasses.asdict(advice.model),
@@ -69,14 +68,13 @@ def _row(row: Row) -> dict[str, Any]:
         "family": row.plan.family,
         "name": named(row),
         "decoder": row.plan.text,
-        "nodes": row.shape.num_nodes,
-        "depth": row.shape.depth,
-        "width": row.shape.width,
+        "nodes": row.plan.decoder.num_nodes,
+        "depth": row.plan.decoder.depth,
         "tokens_per_call": row.tokens,
         "seconds": dict(zip(("draft", "target", "rest"), row.seconds, strict=True)),
         "over_plain": _limits(row.over_plain),
         "over_chain": _limits(row.over_chain),
-        "eagle_choices": eagle_choices(row.shape) if row.plan.family == "static tree" else None,
+        "eagle_choices": eagle_choices(row.plan.decoder.shape) if isinstance(row.plan.decoder, Gsd) else None,
     }
 
 

@@ -7,12 +7,11 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from otm.sequence import DraftSelection, SpeculativeSampling
+from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
 from otm.trees import CostSurface, Speedup
 
 from .advice import Advice, Row
 from .engines import chain_settings, engine_chain
-from .families import NOT_COMPARED
 from .trial import Trial
 
 WIDTH = 80
@@ -46,7 +45,9 @@ def named(row: Row) -> str:
             return f"chain of {length}"
         case DraftSelection(num_drafts=number, length=length, verifier=verifier):
             return f"{number} sequences x {length}, {verifier}"
-    return f"tree of {row.shape.num_nodes} nodes, depth {row.shape.depth}"
+        case LikeliestTree(size=size, length=length):
+            return f"likeliest {size} nodes, depth {length}"
+    return f"tree of {row.plan.decoder.num_nodes} nodes, depth {row.plan.decoder.depth}"
 
 
 def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
@@ -79,7 +80,7 @@ def _headline(advice: Advice) -> Iterator[str]:
         yield f"SPECULATE: {named(best)}"
         yield f"  {best.over_plain.over(where)}, {best.tokens:.2f} tokens a call"
         if best is not advice.chain:
-            yield f"  {best.over_chain.over(f'the best chain, of {advice.chain.shape.depth}')}"
+            yield f"  {best.over_chain.over(f'the best chain, of {advice.chain.plan.decoder.depth}')}"
             if not best.over_chain.low > 1.0:
                 yield "  not surely faster than that chain, which is simpler"
         else:
@@ -114,7 +115,7 @@ def _limits(advice: Advice) -> Iterator[str]:
         "what verification costs: if a call that checks the drafts took no longer than one that checks none": tokens
         / (draft + min(target, model.checking(0)) + rest),
         "what drawing and verifying in Python costs: without": tokens / (draft + target),
-        "acceptance: with every draft accepted": (1 + best.shape.depth) * advice.plain_seconds / whole,
+        "acceptance: with every draft accepted": (1 + best.plan.decoder.depth) * advice.plain_seconds / whole,
     }
     most = max(reliefs, key=reliefs.__getitem__)
     shares = [100.0 * part / whole for part in best.seconds]
@@ -126,9 +127,9 @@ def _limits(advice: Advice) -> Iterator[str]:
         f"{shares[1]:.0f} % target, {shares[2]:.0f} % Python",
     )
     bounds = []
-    if best.shape.depth == advice.asked.limits.depth:
+    if best.plan.decoder.depth == advice.asked.limits.depth:
         bounds.append(f"--max-depth {advice.asked.limits.depth}")
-    if best.shape.num_nodes >= advice.asked.limits.nodes:
+    if best.plan.decoder.num_nodes >= advice.asked.limits.nodes:
         bounds.append(f"--max-nodes {advice.asked.limits.nodes}")
     if bounds:
         yield from _paragraph("", f"the fastest plan stands at {' and '.join(bounds)}: more may pay")
@@ -156,7 +157,7 @@ def _measured(advice: Advice) -> Iterator[str]:
         f"{advice.texts} texts of the target from {advice.prompts} prompts, acceptance exact given the text; "
         f"{advice.rounds} rounds of timing; {advice.num_plans} plans of at most {advice.asked.limits.nodes} nodes and depth "
         f"{advice.asked.limits.depth}"
-        f"{ended}. Not compared: {NOT_COMPARED}",
+        f"{ended}",
     )
 
 

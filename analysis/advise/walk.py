@@ -69,7 +69,7 @@ def _walks(law: SurvivorLaw, num_drafts: int, most: int, starts: int) -> list[Wa
         state = np.where(inside[:, None], np.einsum("tm,tmj->tj", state, steps), 0.0)
         state[:, 0] = 0.0
         reached.append(state.sum(axis=1))
-    return [_tally(np.array(reached[: n + 1]), np.array(gained[:n])) for n in range(1, most + 1)]
+    return [tally(np.array(reached[: n + 1]), np.array(gained[:n])) for n in range(1, most + 1)]
 
 
 def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
@@ -96,10 +96,10 @@ def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
         gained[depth - 1] += above * law.accepted[at, ranks[vertex]]
         weight[vertex] = above * law.given[at, ranks[vertex]]
         reached[depth] += weight[vertex]
-    return _tally(reached, gained)
+    return tally(reached, gained)
 
 
-def _tally(reached: Floats, gained: Floats) -> Walk:
+def tally(reached: Floats, gained: Floats) -> Walk:
     """Add up the steps: `reached` `(L + 1, starts)` are G, `gained` `(L, starts)` are S."""
     starts = reached.shape[1]
     visits = np.zeros(starts)

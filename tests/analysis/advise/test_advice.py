@@ -17,7 +17,7 @@ from analysis.advise.advice import Advice, Asked, Row, advise
 from analysis.advise.comparison import Tokens, speedup, verdict_of
 from analysis.advise.costs import StepModel
 from analysis.advise.engines import chain_settings, engine_chain
-from analysis.advise.families import FAMILIES, Limits, Plan, widths
+from analysis.advise.families import FAMILIES, Limits, Plan, Reading, Work, widths
 from analysis.advise.screen import WIDTH, screen, trial_table
 from analysis.advise.trial import Trial, tried
 from analysis.advise.walk import Walk
@@ -42,7 +42,7 @@ def status(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:
 
 
 def row(decoder: object, value: float, *, over_chain: float = 1.0, spread: float = 0.05) -> Row:
-    plan = Plan("static tree" if isinstance(decoder, Gsd) else "chain", "text", decoder, ())  # type: ignore[arg-type]
+    plan = Plan("static tree" if isinstance(decoder, Gsd) else "chain", "text", decoder, (), Work.of(decoder))  # type: ignore[arg-type]
     limits = [Speedup(v, v * (1 - spread), v * (1 + spread)) for v in (value, over_chain)]
     return Row(plan, 2.4, (2e-3, 5e-3, 1e-3), *limits)
 
@@ -61,6 +61,7 @@ def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
     )
 
 
+ONE = Work.of(SpeculativeSampling(1))
 CHAIN, SLOW = row(SpeculativeSampling(2), 1.2), row(SpeculativeSampling(1), 0.8)
 TREE = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.25)
 SURROUNDINGS = {"on": "cpu", "threads": 2}
@@ -120,11 +121,11 @@ def test_what_limits_is_what_would_help_most() -> None:
 def test_tokens_cluster_by_prompt() -> None:
     """Tokens 4 + 2 over 2 + 2 steps; the prompts' influences on log 1.5 are (4 − 3)/6 and (2 − 3)/6."""
     walks = tuple(Walk(steps, tokens, 1.0) for steps, tokens in ((1.0, 2.5), (1.0, 1.5), (2.0, 2.0)))
-    tokens = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks)], [7, 7, 3])
+    tokens = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks, ONE)], [7, 7, 3])
     assert tokens.mean.tolist() == [1.5]
     np.testing.assert_allclose(sorted(tokens.influence[:, 0]), [-1 / 6, 1 / 6])
     np.testing.assert_allclose(tokens.errors(tokens.influence), [1 / 3])
-    alone = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks)], [0, 0, 0])
+    alone = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks, ONE)], [0, 0, 0])
     assert np.isnan(alone.critical(error=0.05, seed=0))
     nothing_sure = speedup(1.5, alone.influence[:, 0], alone, clock_error=0.0, critical=float("nan"))
     assert verdict_of(nothing_sure, []) == "undecided"
@@ -157,7 +158,7 @@ def test_clock_errors_widen_intervals() -> None:
 
 def test_steps_are_modelled_from_their_pieces() -> None:
     model = StepModel((1e-3, 1e-4), ((0, 4), (4e-3, 6e-3)), {"chain": (1e-3, 1e-4, 1e-5)})
-    plan = Plan("chain", "", SpeculativeSampling(2), ())
+    plan = Plan("chain", "", SpeculativeSampling(2), (), Work.of(SpeculativeSampling(2)))
     assert model.seconds(plan) == pytest.approx(2 * 1.1e-3 + 5e-3 + 1e-3 + 2e-4 + 2e-5)
     assert model.checking(8) == pytest.approx(8e-3)
     assert widths(TreeShape.from_parents([0, 0, 1, 2, 3])) == [1, 2, 1]
@@ -170,21 +171,20 @@ def test_plans_keep_to_the_limits(limits: Limits) -> None:
     p, q = rng.dirichlet(np.ones(20), size=(2, 4))
     from analysis.advise.texts import Text
 
-    text = Text(0, (0,), q.argmax(axis=1), p, q)
+    text, model = Text(0, (0,), q.argmax(axis=1), p, q), MarkovModel(rng.dirichlet(np.ones(20), size=20))
     for family in FAMILIES:
-        law = family.law(text, limits=limits, eos=None, rng=rng)
+        law = family.law(Reading(text, model, limits, 3, None, rng))
         plans = list(family.plans([law], limits=limits, starts=3))
         assert len({plan.text for plan in plans}) == len(plans)
         for plan in plans:
-            shape = plan.decoder.shape
-            assert shape.num_nodes <= limits.nodes and shape.depth <= limits.depth
+            assert plan.decoder.num_nodes <= limits.nodes and plan.decoder.depth <= limits.depth
             assert decoder_from_text(plan.text) == plan.decoder
             if isinstance(plan.decoder, DraftSelection):
                 assert plan.decoder.num_drafts <= limits.sequences and levels_of(plan.text) is not None
             (walk,) = plan.walks
-            assert walk.steps <= walk.tokens <= walk.steps * (1 + shape.depth) + 1e-9
+            assert walk.steps <= walk.tokens <= walk.steps * (1 + plan.decoder.depth) + 1e-9
         for decoder in family.probes(limits):
-            assert decoder.shape.num_nodes <= limits.nodes and decoder.shape.depth <= limits.depth
+            assert decoder.num_nodes <= limits.nodes and decoder.depth <= limits.depth
 
 
 def test_a_run_stands_beside_its_prediction() -> None:
@@ -260,7 +260,7 @@ def test_the_command_on_the_shipped_pair(
     assert record["run"][0]["name"] == "plain decoding"
     assert {one["family"] for one in record["rows"]} == {family.name for family in FAMILIES}
     decoders = [decoder_from_text(one["decoder"]) for one in record["rows"]]
-    assert max(decoder.shape.num_nodes for decoder in decoders) <= 4
+    assert max(decoder.num_nodes for decoder in decoders) <= 4
     costs = tmp_path / "costs.json"
     costs.write_text(record["costs"]["passes"], encoding="utf-8")
     assert read_costs(costs).tokens[0] == 1
