@@ -79,6 +79,8 @@ from otm.verbs import (
     sample,
 )
 from otm.verifiers import (
+    BoundedRegret,
+    Cactus,
     Cascade,
     Ensemble,
     Fuzzy,
@@ -86,6 +88,7 @@ from otm.verifiers import (
     KSeq,
     Lenience,
     ListRace,
+    Mars,
     Maximal,
     Mentored,
     MinHash,
@@ -97,6 +100,7 @@ from otm.verifiers import (
     RelaxedAcceptance,
     SelectThenReject,
     SpecHub,
+    ThresholdMatching,
     Tournament,
     TransportPlan,
     TvOptimal,
@@ -108,6 +112,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "IID",
+    "BoundedRegret",
+    "Cactus",
     "Cascade",
     "Ensemble",
     "Fuzzy",
@@ -117,6 +123,7 @@ __all__ = [
     "Law",
     "Lenience",
     "ListRace",
+    "Mars",
     "Maximal",
     "Mentored",
     "MinHash",
@@ -132,6 +139,7 @@ __all__ = [
     "RelaxedAcceptance",
     "SelectThenReject",
     "SpecHub",
+    "ThresholdMatching",
     "TopK",
     "Tournament",
     "TransportPlan",
