@@ -80,6 +80,8 @@ from otm.verbs import (
     sample,
 )
 from otm.verifiers import (
+    BoundedRegret,
+    Cactus,
     Cascade,
     Ensemble,
     Fuzzy,
@@ -87,6 +89,7 @@ from otm.verifiers import (
     KSeq,
     Lenience,
     ListRace,
+    Mars,
     Maximal,
     Mentored,
     MinHash,
@@ -98,6 +101,7 @@ from otm.verifiers import (
     RelaxedAcceptance,
     SelectThenReject,
     SpecHub,
+    ThresholdMatching,
     Tournament,
     TransportPlan,
     TvOptimal,
@@ -109,6 +113,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "IID",
+    "BoundedRegret",
+    "Cactus",
     "Cascade",
     "Ensemble",
     "Fuzzy",
@@ -118,6 +124,7 @@ __all__ = [
     "Law",
     "Lenience",
     "ListRace",
+    "Mars",
     "Maximal",
     "Mentored",
     "MinHash",
@@ -133,6 +140,7 @@ __all__ = [
     "RelaxedAcceptance",
     "SelectThenReject",
     "SpecHub",
+    "ThresholdMatching",
     "TopK",
     "Tournament",
     "TransportPlan",

@@ -93,6 +93,10 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield otm.Problem, {"draft": P, "target": Q, "law": otm.IID(2)}
     for law in otm.drafts.LAWS:
         yield law, {"k": 2}
+    yield otm.BoundedRegret, {"regret": 0.5, "fallback": "target"}
+    yield otm.Cactus, {"delta": 0.1}
+    yield otm.Mars, {"theta": 0.9, "top_logit": 10.0, "fallback": "target"}
+    yield otm.ThresholdMatching, {"single": 0.5, "accumulated": 0.9}
     yield otm.Cascade, {"rule": "opt", "alpha": 0.5}
     yield otm.Ensemble, {"weight": 0.5}
     yield otm.RelaxedAcceptance, {"top": 2, "delta": 0.5, "fallback": "greedy"}
@@ -174,6 +178,8 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.block_marginals, {"model": MARKOV, "context": (0,), "length": 2}
     yield sequence.BestVerification, {"num_drafts": 2, "length": 1, "drafter": MARKOV, "judge": MARKOV}
     yield sequence.BlockKSeq, {"num_drafts": 2, "length": 1}
+    yield sequence.Fly, {"length": 3, "window": 2, "entropy": 0.3, "samples": 1}
+    yield sequence.RegretBudget, {"length": 3, "budget": 1.0, "gate": 2.0, "mismatches": 1, "spent": 0.5}
     yield sequence.BlockVerification, {"length": 2}
     yield sequence.DraftSelection, {"num_drafts": 2, "length": 1, "verifier": otm.KSeq()}
     yield sequence.Ersd, {"tree": SHAPE}
@@ -211,6 +217,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
             "draft_cost": 0.1,
         },
     )
+    yield sequence.loose_step, {"decoder": sequence.Fly(2, samples=1), **MODELS}
     yield sequence.divergence_by_position, {"law": joint, "target": joint}
     yield sequence.generate, {"decoder": CHAIN, **MODELS, "num_tokens": 2, "rng": rng(), "eos": 1}
     yield sequence.generated_law, {"decoder": CHAIN, **MODELS, "length": 2}

@@ -53,6 +53,11 @@ TOO_EXPENSIVE = {
     ("Ensemble", "IID"),  # 1 − w TV, TV is there
     ("Cascade", "IID"),
     ("RelaxedAcceptance", "IID"),
+    ("BoundedRegret", "IID"),
+    ("Mars", "IID"),
+    ("ThresholdMatching", "IID"),
+    ("ThresholdMatching", "TopK"),
+    ("Cactus", "IID"),
     ("Naive", "WithoutReplacement"),
     ("Race", "WithoutReplacement"),
     ("Mentored", "IID"),
