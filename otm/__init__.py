@@ -37,6 +37,7 @@ Here are problems, laws, verifiers and the verbs. Everything else stands where o
 ``otm.drafts``        what draft laws are made of
 ``otm.examples``      distributions to play with
 ``otm.overlap``       the curve H
+``otm.plot``          pictures of problems and results
 ====================  ==================================================================================================
 """
 
@@ -51,6 +52,7 @@ from otm import (
     lossy,
     overlap,
     partial,
+    plot,
     results,
     sequence,
     table,
@@ -173,6 +175,7 @@ __all__ = [
     "optimum",
     "overlap",
     "partial",
+    "plot",
     "prepare",
     "results",
     "sample",
