@@ -134,7 +134,11 @@ class BatteryAudit(Audit):
         alarm = (
             f" A lossless candidate is called otherwise with probability ≤ {self.false_alarm:.2g}." if self.false_alarm else ""
         )
-        late = " Time was up before all was tested; give more of it, or fewer drafts." if self.verdict == "no verdict" else ""
+        late = (
+            " Time was up before all was tested, as named above; --seconds (seconds=) gives more."
+            if self.verdict == "no verdict"
+            else ""
+        )
         failures = f"{len(self.failed)} of {len(self.audits)} instances fail; {severity}.{alarm}{late}"
         parts = [failures]
         if self.failed:
