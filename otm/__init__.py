@@ -102,6 +102,7 @@ from otm.verifiers import (
     TvOptimal,
     TypicalAcceptance,
     Verifier,
+    WithoutReplacementOptimal,
 )
 
 __version__ = "0.1.0"
@@ -139,6 +140,7 @@ __all__ = [
     "TypicalAcceptance",
     "Verifier",
     "WithoutReplacement",
+    "WithoutReplacementOptimal",
     "__version__",
     "acceptance",
     "acceptance_curve",

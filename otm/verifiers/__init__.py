@@ -24,6 +24,7 @@ from otm.verifiers.tournament import Tournament
 from otm.verifiers.transport_plan import TransportPlan
 from otm.verifiers.tv_optimal import TvOptimal
 from otm.verifiers.typical_acceptance import TypicalAcceptance
+from otm.verifiers.without_replacement_optimal import WithoutReplacementOptimal
 
 VERIFIERS: tuple[type[Verifier], ...] = (
     Maximal,
@@ -36,6 +37,7 @@ VERIFIERS: tuple[type[Verifier], ...] = (
     SelectThenReject,
     Tournament,
     Optimal,
+    WithoutReplacementOptimal,
     Race,
     ListRace,
     MinHash,
@@ -89,6 +91,7 @@ __all__ = [
     "TvOptimal",
     "TypicalAcceptance",
     "Verifier",
+    "WithoutReplacementOptimal",
     "gamma_star",
     "prepare_batch",
     "rao_blackwell_acceptance",
