@@ -147,8 +147,8 @@ def _luck(rule: SelectThenRejectRule) -> float:
     """Return the probability that the chosen draft is rejected and the residual's draw is another draft."""
     problem, tiers = rule.problem, rule.selection
     support = problem.draft > 0
-    if not isinstance(tiers, Weights) or not rule.residual[support].any():
-        return 0.0
+    if not isinstance(tiers, Weights) or problem.law.k >= support.sum() or not rule.residual[support].any():
+        return 0.0  # where all of the support is drafted, the residual lies off it
     luck = 0.0
     for tokens, weights in ((support, tiers.first[:-1]), (support & (tiers.first[:-1] == 0), tiers.second[:-1])):
         outside = float(problem.draft[support & ~tokens].sum())

@@ -71,6 +71,12 @@ def test_at_full_vocabulary() -> None:
     assert rule.law.sum() == pytest.approx(1.0, abs=1e-13)
 
 
+def test_every_token_of_the_support_is_drafted() -> None:
+    """Then any law can be had: q on the support, and what the target has off it is residual."""
+    for draft, target, best in (([1.0, 0.0], [1.0, 0.0], 1.0), ([0.5, 0.5, 0.0], [0.25, 0.5, 0.25], 0.75)):
+        assert otm.acceptance(otm.WithoutReplacementOptimal(), problem(draft, target, 2)) == pytest.approx(best, abs=1e-15)
+
+
 def test_drafts_that_the_law_never_draws() -> None:
     choice = Weights(first=np.array([0.0, 0.0, 1.0, 0.0]), second=np.zeros(4))
     drafts = np.array([[0, 1], [2, -1], [0, -1]])
