@@ -109,6 +109,7 @@ from otm.verifiers import (
     TvOptimal,
     TypicalAcceptance,
     Verifier,
+    WithoutReplacementOptimal,
 )
 
 __version__ = "0.1.0"
@@ -150,6 +151,7 @@ __all__ = [
     "TypicalAcceptance",
     "Verifier",
     "WithoutReplacement",
+    "WithoutReplacementOptimal",
     "__version__",
     "acceptance",
     "acceptance_curve",

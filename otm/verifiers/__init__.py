@@ -28,6 +28,7 @@ from otm.verifiers.tournament import Tournament
 from otm.verifiers.transport_plan import TransportPlan
 from otm.verifiers.tv_optimal import TvOptimal
 from otm.verifiers.typical_acceptance import TypicalAcceptance
+from otm.verifiers.without_replacement_optimal import WithoutReplacementOptimal
 
 VERIFIERS: tuple[type[Verifier], ...] = (
     Maximal,
@@ -40,6 +41,7 @@ VERIFIERS: tuple[type[Verifier], ...] = (
     SelectThenReject,
     Tournament,
     Optimal,
+    WithoutReplacementOptimal,
     Race,
     ListRace,
     MinHash,
@@ -101,6 +103,7 @@ __all__ = [
     "TvOptimal",
     "TypicalAcceptance",
     "Verifier",
+    "WithoutReplacementOptimal",
     "gamma_star",
     "prepare_batch",
     "rao_blackwell_acceptance",

@@ -116,6 +116,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield otm.TypicalAcceptance, {"eps": 0.09, "delta": 0.3}
     yield otm.SelectThenReject, {"selection": None}
     yield otm.Tournament, {"tokens": 2}
+    yield otm.WithoutReplacementOptimal, {"tolerance": 1e-4}
 
     yield audit.Candidate, {"verify": lambda draft, target, drafts, uniforms: (int(drafts[0]), True), "name": "x"}
     yield audit.BlockKernel, {"verify": lambda draft, target, drafts, rng: drafts, "name": "x"}
