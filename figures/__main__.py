@@ -18,7 +18,7 @@ from tqdm import tqdm
 from figures.paths import OUT
 from figures.provenance import manifest
 from figures.work import Work
-from otm import plot
+from otm import drawing
 from otm.commands.printing import give_up_output
 
 DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")
@@ -101,8 +101,8 @@ def build(module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int,
     path = folder / f"{name}.json"
     path.write_text(json.dumps(record | {"data": data}, indent=1) + "\n", encoding="utf-8")
     written = json.loads(path.read_text(encoding="utf-8"))["data"]
-    with plot.style():
-        return [path, *plot.save(module.draw(written), folder, name)]
+    with drawing.style():
+        return [path, *drawing.save(module.draw(written), folder, name)]
 
 
 def _resolve(name: str) -> str:

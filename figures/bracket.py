@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 import otm
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Bracket width against bins"
 KS = (2, 4, 8)
@@ -41,15 +41,15 @@ def compute(work: Work) -> dict[str, Any]:
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw the acceptance lost (solid) and the excess of the upper end (dashed), medians with ranges over rows."""
-    canvas, axes = plot.figure(height=4.0)
+    canvas, axes = drawing.figure(height=4.0)
     for number, series in enumerate(data["series"]):
-        colour = plot.PALETTE[number]
+        colour = drawing.PALETTE[number]
         lost, above = (np.maximum(np.array(series[name]), 1e-16) for name in ("lost", "above"))
         axes.plot(
             data["bins"],
             np.median(lost, axis=1),
             color=colour,
-            marker=plot.MARKERS[number],
+            marker=drawing.MARKERS[number],
             label=f"α* − lower, k = {series['k']}",
         )
         axes.fill_between(data["bins"], lost.min(axis=1), lost.max(axis=1), color=colour, alpha=0.15, lw=0)

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from figures.paths import DATA
-from otm.plot import PALETTE
+from otm.drawing import PALETTE
 from otm.trees import TreeShape
 from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
 from otm.trees.tunstall import tunstall_explored_upper, tunstall_minimum_upper

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 
 from figures import ersd
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Tokens per call against drafted tokens"
 MOST = 32
@@ -70,7 +70,7 @@ def _panel(axes: Axes, panel: dict[str, Any]) -> None:
         colour = ersd.COLOURS[strategy]
         axes.plot(*panel["theory"][strategy], color=colour, ls=(0, (4, 2)), lw=1.3)
         mine = [run for run in panel["runs"] if run["strategy"] == strategy]
-        plot.points(axes, [run["drafted"] for run in mine], mine, colour=colour, marker=ersd.MARKERS[strategy])
+        drawing.points(axes, [run["drafted"] for run in mine], mine, colour=colour, marker=ersd.MARKERS[strategy])
     ersd.drafted_axis(axes, "drafted tokens per call")
     axes.set_title(ersd.METHODS[panel["method"]], fontsize=10)
     tops = [*(run["high"] for run in panel["runs"]), *(max(values) for _, values in panel["theory"].values())]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 import otm
 from figures import curves
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Uniform laws"
 SIZE = 120
@@ -38,15 +38,17 @@ def compute(work: Work) -> dict[str, Any]:
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw acceptance against k, one line per ratio."""
-    canvas, axes = plot.figure()
+    canvas, axes = drawing.figure()
     for number, series in enumerate(data["series"]):
-        colour = plot.PALETTE[number]
+        colour = drawing.PALETTE[number]
         axes.plot(series["k"], series["optimum"], color=colour, label=f"q = U({SIZE // series['ratio']})")
-        plot.points(axes, [p["k"] for p in series["points"]], series["points"], colour=colour, marker=plot.MARKERS[number])
+        drawing.points(
+            axes, [p["k"] for p in series["points"]], series["points"], colour=colour, marker=drawing.MARKERS[number]
+        )
     axes.set_xlabel("number of drafts k")
     axes.set_xticks([1, 4, 8, 12, 16, 20])
     axes.set_title(f"p = U({SIZE}): optimum (lines), attained by K-SEQ (points)", fontsize=10)
-    plot.probability_axis(axes)
+    drawing.probability_axis(axes)
     axes.legend(loc="lower right")
     canvas.supxlabel(curves.caption(data), fontsize=7.5, color="#555555")
     return canvas

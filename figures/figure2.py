@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 import otm
 from figures import curves
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Bernoulli laws over k"
 DRAFT = 0.25
@@ -37,17 +37,17 @@ def compute(work: Work) -> dict[str, Any]:
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw the optimum (solid) and K-SEQ (dashed) against k."""
-    canvas, axes = plot.figure(height=4.0)
+    canvas, axes = drawing.figure(height=4.0)
     for number, series in enumerate(data["series"]):
-        colour = plot.PALETTE[number]
+        colour = drawing.PALETTE[number]
         axes.plot(series["k"], series["optimum"], color=colour, label=f"q = Ber({series['q']:g})")
         axes.plot(series["k"], series["kseq"], color=colour, ls=(0, (4, 2)), lw=1.2)
-        plot.points(axes, [p["k"] for p in series["points"]], series["points"], colour=colour)
-        plot.points(axes, [p["k"] for p in series["kseq_points"]], series["kseq_points"], colour=colour, marker="s")
+        drawing.points(axes, [p["k"] for p in series["points"]], series["points"], colour=colour)
+        drawing.points(axes, [p["k"] for p in series["kseq_points"]], series["kseq_points"], colour=colour, marker="s")
     axes.set_xlabel("number of drafts k")
     axes.set_xticks([1, 4, 8, 12, 16, 20])
     axes.set_title(f"p = Ber({DRAFT:g})", fontsize=10)
-    plot.probability_axis(axes, low=0.2)
+    drawing.probability_axis(axes, low=0.2)
     laws = axes.legend(loc="lower right")
     axes.add_artist(laws)
     curves.scheme_legend(axes, centre=0.45)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 import otm
 from figures import curves
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Bernoulli laws over q"
 DRAFT = 0.25
@@ -45,18 +45,18 @@ def compute(work: Work) -> dict[str, Any]:
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw the optimum (solid) and K-SEQ (dashed) against q."""
-    canvas, axes = plot.figure(height=4.0)
+    canvas, axes = drawing.figure(height=4.0)
     for number, series in enumerate(data["series"]):
-        colour = plot.PALETTE[number]
+        colour = drawing.PALETTE[number]
         axes.plot(series["q"], series["optimum"], color=colour, label=f"k = {series['k']}")
         axes.plot(series["q"], series["kseq"], color=colour, ls=(0, (4, 2)), lw=1.2)
-        plot.points(axes, series["sampled_q"], series["points"], colour=colour)
-        plot.points(axes, series["sampled_q"], series["kseq_points"], colour=colour, marker="s")
+        drawing.points(axes, series["sampled_q"], series["points"], colour=colour)
+        drawing.points(axes, series["sampled_q"], series["kseq_points"], colour=colour, marker="s")
     axes.axvline(DRAFT, color="#999999", lw=0.9, ls=":")
     axes.annotate("q = 0.25 = p", (DRAFT, 0.5), xytext=(4, 0), textcoords="offset points", fontsize=8, color="#555555")
     axes.set_xlabel("q, where the target is Ber(q)")
     axes.set_title(f"p = Ber({DRAFT:g})", fontsize=10)
-    plot.probability_axis(axes, low=0.2)
+    drawing.probability_axis(axes, low=0.2)
     numbers = axes.legend(loc="lower left")
     axes.add_artist(numbers)
     curves.scheme_legend(axes, centre=0.48)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from analysis.papers.selection_run import LENGTH, draft, select, survivors, table_of
 from figures.paths import DATA
 from figures.work import Work
-from otm import plot
+from otm import drawing
 from otm.sequence import TableModel
 
 TITLE = "Draft selection"
@@ -74,7 +74,7 @@ def draw(data: dict[str, Any]) -> Figure:
         parent = prefix[:-1]
         count = sum(draft[: len(prefix)] == prefix for draft in drafts)
         on_path = prefix == decoded[: len(prefix)]
-        colour = plot.PALETTE[1] if on_path and not count else plot.PALETTE[0] if on_path else "#7A7A7A"
+        colour = drawing.PALETTE[1] if on_path and not count else drawing.PALETTE[0] if on_path else "#7A7A7A"
         axes.plot(
             [len(parent) + 0.46, len(prefix) - 0.36],
             [height[parent], height[prefix]],

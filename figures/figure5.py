@@ -17,7 +17,7 @@ import otm
 from figures import curves
 from figures.paths import DATA
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "A real pair"
 KS = tuple(range(1, 41))
@@ -53,13 +53,13 @@ def compute(work: Work) -> dict[str, Any]:
 def draw(data: dict[str, Any]) -> Figure:
     """Draw both acceptance curves, and the two distributions beside them."""
     canvas, (axes, side) = _two_panels()
-    axes.plot(data["k"], data["optimum"], color=plot.PALETTE[0], label="OTM-k (optimum)")
-    axes.plot(data["k"], data["kseq"], color=plot.PALETTE[1], ls=(0, (4, 2)), label=otm.KSeq.title)
-    plot.points(axes, [p["k"] for p in data["points"]], data["points"], colour=plot.PALETTE[0])
-    plot.points(axes, [p["k"] for p in data["kseq_points"]], data["kseq_points"], colour=plot.PALETTE[1], marker="s")
+    axes.plot(data["k"], data["optimum"], color=drawing.PALETTE[0], label="OTM-k (optimum)")
+    axes.plot(data["k"], data["kseq"], color=drawing.PALETTE[1], ls=(0, (4, 2)), label=otm.KSeq.title)
+    drawing.points(axes, [p["k"] for p in data["points"]], data["points"], colour=drawing.PALETTE[0])
+    drawing.points(axes, [p["k"] for p in data["kseq_points"]], data["kseq_points"], colour=drawing.PALETTE[1], marker="s")
     axes.set_xlabel("number of drafts k")
     axes.set_xticks([1, 10, 20, 30, 40])
-    plot.probability_axis(axes, low=max(0.0, min(data["kseq"]) - 0.06))
+    drawing.probability_axis(axes, low=max(0.0, min(data["kseq"]) - 0.06))
     axes.set_title(f"“{data['prompt']}”", fontsize=9)
     axes.legend(loc="lower right")
     _distributions(side, data)
@@ -76,7 +76,7 @@ def _distributions(axes: Any, data: dict[str, Any]) -> None:
     order = np.argsort(data["target"])
     height = np.arange(len(order))
     axes.barh(height + 0.2, np.array(data["target"])[order], 0.4, color="#222222", label="target q′")
-    axes.barh(height - 0.2, np.array(data["draft"])[order], 0.4, color=plot.PALETTE[4], label="draft p′")
+    axes.barh(height - 0.2, np.array(data["draft"])[order], 0.4, color=drawing.PALETTE[4], label="draft p′")
     axes.set_yticks(height, [_visible(data["tokens"][i]) for i in order], fontsize=8, family="DejaVu Sans Mono")
     axes.set_xlabel("probability")
     axes.set_title("p′ and q′: union of both top-10 sets,\nrenormalised", fontsize=9)

@@ -14,17 +14,17 @@ from matplotlib.figure import Figure
 
 from figures.paths import DATA
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "What pays is training for the number of drafts that are verified"
 CAPTURE = DATA / "fine_tuning.json"
 SCHEMES = ("optimum", "K-SEQ", "recursive rejection")
 LOOKS: dict[str, tuple[str, str, str]] = {
     "cross-entropy": ("#999999", "-", "s"),
-    "-log acceptance, k = 1": (plot.PALETTE[1], "--", "o"),
-    "1 - acceptance, k = 1": (plot.PALETTE[1], "-", "o"),
-    "-log acceptance, k = 4": (plot.PALETTE[0], "--", "D"),
-    "1 - acceptance, k = 4": (plot.PALETTE[0], "-", "D"),
+    "-log acceptance, k = 1": (drawing.PALETTE[1], "--", "o"),
+    "1 - acceptance, k = 1": (drawing.PALETTE[1], "-", "o"),
+    "-log acceptance, k = 4": (drawing.PALETTE[0], "--", "D"),
+    "1 - acceptance, k = 4": (drawing.PALETTE[0], "-", "D"),
 }
 """Colour, line and marker of each loss: a colour for each number of drafts that is trained for."""
 
@@ -77,7 +77,7 @@ def _gains(axes: Axes, rows: list[dict[str, Any]], loss: str) -> None:
         mfc="white",
         label=label,
     )
-    plot.points(axes, range(len(rows)), gains, colour=colour, marker=marker)
+    drawing.points(axes, range(len(rows)), gains, colour=colour, marker=marker)
     for place, row in enumerate(rows):
         axes.plot(
             [place + 0.07] * len(row["gain_by_seed"]), [100 * each for each in row["gain_by_seed"]], ".", color=colour, ms=2

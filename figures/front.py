@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import otm
 from figures import figure5
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "What a better verifier wins"
 KS = tuple(range(1, 11))
@@ -42,12 +42,12 @@ def draw(data: dict[str, Any]) -> Figure:
     ks, optimum = np.array(data["k"]), np.array(data["optimum"])
     best = np.max(list(data["in_use"].values()), axis=0)
     at = int(np.argmax(optimum - best))
-    axes.fill_between(ks, best, optimum, color=plot.PALETTE[0], alpha=0.15, lw=0)
+    axes.fill_between(ks, best, optimum, color=drawing.PALETTE[0], alpha=0.15, lw=0)
     axes.plot(ks, optimum, "o-", color="#111111")
     axes.annotate("the best possible", (ks[-1], optimum[-1]), (8, 3), textcoords="offset points", va="center", weight="bold")
     for i, (name, curve) in enumerate(data["in_use"].items()):
-        colour = plot.PALETTE[i + 1]
-        axes.plot(ks, curve, plot.MARKERS[i + 1] + "-", color=colour)
+        colour = drawing.PALETTE[i + 1]
+        axes.plot(ks, curve, drawing.MARKERS[i + 1] + "-", color=colour)
         offset = (8, 2 if i == 0 else -4)
         axes.annotate(name, (ks[-1], curve[-1]), offset, textcoords="offset points", va="center", color=colour)
     axes.annotate("", (ks[at], best[at]), (ks[at], optimum[at]), arrowprops={"arrowstyle": "<->", "color": "#111111"})

@@ -19,7 +19,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from figures.paths import ROOT
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Every import points down"
 PACKAGES = ("otm", "analysis")
@@ -34,7 +34,7 @@ _LEGEND = {
 }
 _WIDTH, _HEIGHT, _STOREY, _GAP = 7.0, 0.42, 0.68, 0.1  # inches: the house, a room, floor to floor, between rooms
 _WIDEST, _PASSAGE, _CAPTION = 2.7, 0.16, 0.36
-_ORANGE, _BLUE, _PALE, _INK = plot.PALETTE[1], plot.PALETTE[0], {"otm": "#DCEBF5", "analysis": "#ECECEC"}, "#222222"
+_ORANGE, _BLUE, _PALE, _INK = drawing.PALETTE[1], drawing.PALETTE[0], {"otm": "#DCEBF5", "analysis": "#ECECEC"}, "#222222"
 
 Graph = dict[str, set[str]]
 

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 import otm
 from figures import figure5
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Schemes, laws and the lossy frontier"
 KS = (1, 2, 3, 4, 6)
@@ -102,8 +102,8 @@ def draw(data: dict[str, Any]) -> Figure:
     canvas = Figure(figsize=(11.0, 7.2), layout="constrained")
     grid = canvas.subplots(2, 3, height_ratios=(1.5, 1.0))
     names = sorted({row["verifier"] for panel in data["panels"] for row in panel["rows"]})
-    colours = {name: plot.PALETTE[i % len(plot.PALETTE)] for i, name in enumerate(names)}
-    markers = {name: plot.MARKERS[i % len(plot.MARKERS)] for i, name in enumerate(names)}
+    colours = {name: drawing.PALETTE[i % len(drawing.PALETTE)] for i, name in enumerate(names)}
+    markers = {name: drawing.MARKERS[i % len(drawing.MARKERS)] for i, name in enumerate(names)}
     for column, panel in enumerate(data["panels"]):
         _schemes(grid[0, column], panel, colours, markers)
         _frontier_panel(grid[1, column], panel)
@@ -116,7 +116,7 @@ def draw(data: dict[str, Any]) -> Figure:
 
 def _schemes(axes: Axes, panel: dict[str, Any], colours: dict[str, str], markers: dict[str, str]) -> None:
     for law in _laws([panel]):
-        line = plot.LAW_LINES[law]
+        line = drawing.LAW_LINES[law]
         points = [(o["k"], o["value"]) for o in panel["optima"] if o["law"] == law]
         axes.plot(*zip(*points, strict=True), color="black", ls=line, lw=1.8)
         for name in colours:
@@ -138,7 +138,7 @@ def _laws(panels: list[dict[str, Any]]) -> list[str]:
 
 def _frontier_panel(axes: Axes, panel: dict[str, Any]) -> None:
     for number, curve in enumerate(panel["frontier"]):
-        axes.plot(curve["kl"], curve["value"], color=plot.PALETTE[number], label=f"k = {curve['k']}")
+        axes.plot(curve["kl"], curve["value"], color=drawing.PALETTE[number], label=f"k = {curve['k']}")
     axes.set_xlabel("KL(target ‖ output), nats")
     axes.set_ylim(top=1.02)
     axes.legend(loc="lower right", fontsize=8)
@@ -148,7 +148,8 @@ def _legend_handles(
     panels: list[dict[str, Any]], names: list[str], colours: dict[str, str], markers: dict[str, str]
 ) -> list[Any]:
     laws = [
-        Line2D([], [], color="black", ls=plot.LAW_LINES[law], lw=1.8, label=f"optimum, {TITLES[law]}") for law in _laws(panels)
+        Line2D([], [], color="black", ls=drawing.LAW_LINES[law], lw=1.8, label=f"optimum, {TITLES[law]}")
+        for law in _laws(panels)
     ]
     lossy = {row["verifier"] for panel in panels for row in panel["rows"] if not row["lossless"]}
     schemes = [

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 import otm
 from figures.paths import DATA
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Speed against distortion"
 CAPTURE = DATA / "mentored.json"
@@ -35,16 +35,16 @@ def compute(work: Work) -> dict[str, Any]:
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw tokens per call over KL, the lossless scheme as a line."""
-    canvas, axes = plot.figure(width=6.4, height=4.2)
+    canvas, axes = drawing.figure(width=6.4, height=4.2)
     lossless = next(row for row in data["rows"] if row["label"] == "speculative")
     axes.axhline(lossless["mean"], color="black", lw=1.2)
     axes.axhspan(lossless["low"], lossless["high"], color="#DDDDDD", lw=0)
     axes.annotate("lossless", (1.0, lossless["mean"]), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
     for number, family in enumerate(FAMILIES):
         rows = sorted((row for row in data["rows"] if row["label"].startswith(family.__name__)), key=lambda row: row["kl"])
-        colour, marker = plot.PALETTE[number], plot.MARKERS[number]
+        colour, marker = drawing.PALETTE[number], drawing.MARKERS[number]
         axes.plot([row["kl"] for row in rows], [row["mean"] for row in rows], color=colour, lw=1.0)
-        plot.points(axes, [row["kl"] for row in rows], rows, colour=colour, marker=marker)
+        drawing.points(axes, [row["kl"] for row in rows], rows, colour=colour, marker=marker)
         axes.plot([], [], color=colour, marker=marker, mfc="white", label=family.title)
         for row in rows:
             argument = row["label"].partition("(")[2].rstrip(")")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import otm
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Score pieces of the optimal verifier"
 K = 2
@@ -54,7 +54,7 @@ def draw(data: dict[str, Any]) -> Figure:
     axes, side = canvas.subplots(1, 2, width_ratios=(1.7, 1.0))
     levels = data["atom_level"]
     for piece in data["pieces"]:
-        colour = plot.PALETTE[piece["atom"] % len(plot.PALETTE)]
+        colour = drawing.PALETTE[piece["atom"] % len(drawing.PALETTE)]
         axes.barh(piece["atom"], piece["length"], left=piece["left"], height=0.62, color=colour, edgecolor="white", lw=0.8)
     axes.set_yticks(range(len(levels)), [_atom_label(level, data) for level in levels], fontsize=8.5)
     axes.set_xlim(0, 1)
@@ -64,8 +64,8 @@ def draw(data: dict[str, Any]) -> Figure:
     place = np.arange(len(data["draft"]))
     for offset, (name, label, colour) in enumerate(
         (
-            ("draft", "draft p", plot.PALETTE[4]),
-            ("selection", "selected s", plot.PALETTE[0]),
+            ("draft", "draft p", drawing.PALETTE[4]),
+            ("selection", "selected s", drawing.PALETTE[0]),
             ("target", "target q", "#222222"),
         )
     ):

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import otm
 from figures.work import Work
-from otm import plot
+from otm import drawing
 from otm.sequence import BlockKSeq, Decoder, DraftSelection, RefinedScores, TableModel, best_step, expected_step
 
 TITLE = "Tokens lost to the best step"
@@ -55,7 +55,7 @@ def draw(data: dict[str, Any]) -> Figure:
         rows = [row for row in data["rows"] if row["L"] == length]
         for i, name in enumerate(data["decoders"]):
             axes.plot(
-                [row["K"] for row in rows], [row["lost"][i] for row in rows], "o-", color=plot.PALETTE[i], label=name, ms=4
+                [row["K"] for row in rows], [row["lost"][i] for row in rows], "o-", color=drawing.PALETTE[i], label=name, ms=4
             )
         axes.set_xticks(NUMBERS)
         axes.set_xlabel("K sequences")

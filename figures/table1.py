@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from figures.paths import DATA
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Relative latency"
 CAPTURE = DATA / "latency.json"
@@ -68,9 +68,9 @@ def _nodes(axes: Axes, data: dict[str, Any]) -> None:
     for number, side in enumerate(("target", "draft")):
         seconds = data["tree"][side]
         rows = [{"mean": 1e3 * s["median"], "low": 1e3 * s["low"], "high": 1e3 * s["high"]} for s in seconds]
-        colour, marker = plot.PALETTE[number], plot.MARKERS[number]
+        colour, marker = drawing.PALETTE[number], drawing.MARKERS[number]
         axes.plot(data["nodes"], [row["mean"] for row in rows], color=colour, marker=marker, mfc="white", label=side)
-        plot.points(axes, data["nodes"], rows, colour=colour, marker=marker)
+        drawing.points(axes, data["nodes"], rows, colour=colour, marker=marker)
     axes.set_xscale("symlog", base=2, linthresh=1)
     axes.set_xticks(data["nodes"], [str(n) for n in data["nodes"]])
     axes.set_ylim(bottom=0.0)

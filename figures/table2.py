@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from figures.paths import DATA
 from figures.work import Work
-from otm import plot
+from otm import drawing
 
 TITLE = "Tokens per serial call"
 CAPTURE = DATA / "table2.json"
@@ -66,10 +66,10 @@ def draw(data: dict[str, Any]) -> Figure:
 
 
 def _line(axes: Axes, rows: list[dict[str, Any]], number: int, label: str) -> None:
-    colour, marker = plot.PALETTE[number], plot.MARKERS[number]
+    colour, marker = drawing.PALETTE[number], drawing.MARKERS[number]
     ks = [row["K"] for row in rows]
     axes.plot(ks, [row["mean"] for row in rows], color=colour, lw=1.3, marker=marker, mfc="white", label=label)
-    plot.points(axes, ks, rows, colour=colour, marker=marker)
+    drawing.points(axes, ks, rows, colour=colour, marker=marker)
     for row in rows:
         axes.annotate(
             f"{row['mean']:.2f}", (row["K"], row["mean"]), xytext=(6, -9), textcoords="offset points", fontsize=8, color=colour

@@ -37,6 +37,7 @@ Here are problems, laws, verifiers and the verbs. Everything else stands where o
 ``otm.drafts``        what draft laws are made of
 ``otm.examples``      distributions to play with
 ``otm.overlap``       the curve H
+``otm.plot``          pictures of problems and results
 ====================  ==================================================================================================
 """
 
@@ -51,6 +52,7 @@ from otm import (
     lossy,
     overlap,
     partial,
+    plot,
     results,
     sequence,
     table,
@@ -58,6 +60,7 @@ from otm import (
     trees,
     verifiers,
 )
+from otm.audit.callables import from_callable
 from otm.comparison import compare
 from otm.drafts import IID, Greedy, Law, Product, TopK, WithoutReplacement
 from otm.errors import OtmError
@@ -152,6 +155,7 @@ __all__ = [
     "errors",
     "estimate",
     "examples",
+    "from_callable",
     "from_logits",
     "kernel",
     "losses",
@@ -163,6 +167,7 @@ __all__ = [
     "optimum",
     "overlap",
     "partial",
+    "plot",
     "prepare",
     "results",
     "sample",

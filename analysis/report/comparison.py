@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm import plot
+from otm import drawing
 
 from ..errors import AnalysisError
 from ..models.pair import Pair, probabilities, to_numpy
@@ -79,16 +79,16 @@ def plot_comparison(result: PromptComparison, path: Path) -> None:
     A colour is a verifier, a line style a law. Where no exact value is affordable the Monte Carlo mean stands, with an open marker.
     `Naive`, which ignores the drafts, and lossy schemes, which answer another question, are in the table only.
     """
-    with plot.style():
-        plot.save_single(_picture(result), path)
+    with drawing.style():
+        drawing.save_single(_picture(result), path)
 
 
 def _picture(result: PromptComparison) -> Figure:
-    canvas, axes = plot.figure(width=6.8, height=4.2)
+    canvas, axes = drawing.figure(width=6.8, height=4.2)
     rows = [row for row in result.table.rows if row.verifier.lossless and not isinstance(row.verifier, otm.Naive)]
     names = sorted({str(row.verifier) for row in rows})
     for law in sorted({type(row.law) for row in rows}, key=lambda law: law.title):
-        line = plot.LAW_LINES[law.__name__]
+        line = drawing.LAW_LINES[law.__name__]
         here = [row for row in rows if type(row.law) is law]
         best = {row.law.k: row.optimum for row in here if row.optimum is not None}
         axes.plot(list(best), list(best.values()), color="black", lw=2, ls=line, label=f"optimum · {law.title}")
@@ -97,7 +97,7 @@ def _picture(result: PromptComparison) -> Figure:
             points = [(row.law.k, _shown(row), row.exact is not None) for row in mine if _shown(row) is not None]
             if not points:
                 continue
-            colour, marker = plot.PALETTE[number % len(plot.PALETTE)], plot.MARKERS[number % len(plot.MARKERS)]
+            colour, marker = drawing.PALETTE[number % len(drawing.PALETTE)], drawing.MARKERS[number % len(drawing.MARKERS)]
             axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, lw=1.1, ls=line)
             for k, value, exact in points:
                 axes.plot(k, value, marker=marker, ms=5, color=colour, mfc=colour if exact else "white", ls="none")

@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm.audit.candidate import NO_TOKEN, Candidate, as_candidate, outcome_of, read_token
+from otm.audit.callables import answers_on, unwrapped
+from otm.audit.candidate import NO_TOKEN, as_candidate
 from otm.audit.coverage import Coverage, covering
 from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance, concluded
 from otm.audit.markdown import number, numbers, table
@@ -142,19 +142,14 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
     """
     single = check_problem(problem).single(purpose="An exact audit")
     allowed = check_tolerance(tolerance, single.num_tokens, single.law.k)
-    if isinstance(candidate, Verifier):
-        return _from_kernel(candidate, single, allowed)
-    function = as_candidate(candidate)
+    thing = unwrapped(candidate)
+    if isinstance(thing, Verifier):
+        return _from_kernel(thing, single, allowed)
+    function = as_candidate(thing)
     sequences = enumerate_drafts(single.law, single.draft)
     live = sequences.mass > 0
     drafts = sequences.tokens[live]
-    answers = answers_of(
-        [_token_of(function, single, row) for row in drafts],
-        sequences.mass[live].tolist(),
-        function.count(single.law.k, single.num_tokens),
-        tolerance=allowed,
-        described=f"draft={single.draft.tolist()}, target={single.target.tolist()}",
-    )
+    answers = answers_on(function, single, drafts, sequences.mass[live], tolerance=allowed)
     allowed = allowed_by(answers, tolerance, allowed)
     return concluded(answers, lambda known: _from_answers(known, drafts, single, name=function.name, tolerance=allowed))
 
@@ -199,19 +194,6 @@ def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = N
     return concluded(
         by_drafts, lambda known: _from_answers(known, drawn, single, name=f"the steps of {verifier!r}", tolerance=allowed)
     )
-
-
-def _token_of(candidate: Candidate, problem: Problem, drafts: NDArray[np.int64]) -> Callable[[NDArray[Any]], Any]:
-    """Return the candidate on these drafts as a function of its uniforms; it gets copies, so that it may write into them."""
-
-    def value(uniforms: NDArray[Any]) -> Any:
-        def run() -> tuple[int, bool | None]:
-            answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts.copy(), uniforms)
-            return read_token(answer, problem.num_tokens)
-
-        return outcome_of(run)
-
-    return value
 
 
 def _from_answers(answers: Answers, drafts: NDArray[np.int64], problem: Problem, *, name: str, tolerance: float) -> ExactAudit:

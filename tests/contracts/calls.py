@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import figure
 
 import otm
 from otm import (
@@ -21,6 +22,7 @@ from otm import (
     lossy,
     overlap,
     partial,
+    plot,
     sequence,
     table,
     transport,
@@ -66,10 +68,16 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         otm.estimate,
         {"verifier": otm.KSeq(), "problem": PROBLEM, "samples": 9, "rng": rng(), "confidence": 0.9, "by": "rule"},
     )
+    yield otm.from_callable, {"function": lambda p, q, drafts, uniforms: int(drafts[0]), "law": otm.IID, "name": "trusting"}
     yield (
         otm.from_logits,
         {"logits": [0.0, 1.0, 2.0], "temperature": 1.0, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "order": "vllm"},
     )
+    for picture in (plot.curves, plot.overlap, plot.frontier):
+        yield picture, {"problem": PROBLEM, "ax": figure.Figure().subplots()}
+    yield plot.pair, {"draft": P, "target": Q, "tokens": ["a", "b", "c"], "ax": figure.Figure().subplots()}
+    yield plot.coupling, {"joint": otm.optimum(PROBLEM), "tokens": ["a", "b", "c"], "ax": figure.Figure().subplots()}
+    yield plot.tree, {"drafted": SHAPE, "ax": figure.Figure().subplots()}
     yield otm.Processing, {"temperature": 1.0, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "order": "vllm"}
     yield losses.acceptance_losses, {"draft_logits": [0.0, 1.0], "target_logits": [1.0, 0.0], "k": 2, "verifier": otm.KSeq()}
     yield losses.best_temperature, {"draft_logits": [0.0, 1.0], "target": [0.5, 0.5], "k": 2, "draft": otm.Processing()}

@@ -11,7 +11,7 @@ from scipy.stats import binom
 import otm
 from figures import __main__ as command
 from figures import figure4, figure5
-from otm import plot
+from otm import drawing
 
 # 150 points are checked per run; each fails by chance with probability at most 1e-9 / 150.
 FALSE_ALARM = 1e-9 / 150
@@ -137,8 +137,8 @@ def test_landscape_holds_every_lossless_scheme_below_its_law_s_optimum(built: Pa
 
 
 def test_every_law_has_a_line_of_its_own() -> None:
-    assert list(plot.LAW_LINES) == [law.__name__ for law in otm.drafts.LAWS]
-    assert len(set(plot.LAW_LINES.values())) == len(otm.drafts.LAWS)
+    assert list(drawing.LAW_LINES) == [law.__name__ for law in otm.drafts.LAWS]
+    assert len(set(drawing.LAW_LINES.values())) == len(otm.drafts.LAWS)
 
 
 def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built: Path) -> None:
