@@ -57,17 +57,17 @@ REGISTRIES = [
 def test_every_scheme_is_registered_exported_named_documented_and_cited(
     base: type[Scheme], registry: tuple[type[Scheme], ...], namespace: types.ModuleType
 ) -> None:
-    """Whoever reads the registry or the README finds every scheme that is ready for use, one object per file."""
+    """Whoever reads the registry or the page of schemes finds every scheme that is ready for use, one object per file."""
     found = {cls for cls in _subclasses(base) if cls.__module__.startswith("otm.") and not inspect.isabstract(cls)}
     found.discard(CallableVerifier)  # holds a user's function: no scheme of the library
     assert found == set(registry)
     assert len(registry) == len(found) == len({cls.__module__ for cls in found})
     assert len({cls.title for cls in registry}) == len(registry)  # one display name each
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
     for cls in registry:
         assert getattr(namespace, cls.__name__) is cls
         assert cls.__name__ in namespace.__all__
-        assert f"| `{cls.__name__}(" in readme, f"{cls.__name__} is not in the README's table"
+        assert f"| `{cls.__name__}(" in page, f"docs/schemes.md has no row for {cls.__name__}"
         assert "Reference:" in (cls.__doc__ or ""), f"{cls.__name__} cites nothing"
         assert ">>>" in (cls.__doc__ or ""), f"{cls.__name__} has no example"
 
