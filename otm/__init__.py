@@ -41,6 +41,8 @@ Here are problems, laws, verifiers and the verbs. Everything else stands where o
 ====================  ==================================================================================================
 """
 
+import logging
+
 from otm import (
     audit,
     bounds,
@@ -113,6 +115,8 @@ from otm.verifiers import (
 )
 
 __version__ = "0.1.0"
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # says nothing unless the application listens
 
 __all__ = [
     "IID",

@@ -283,9 +283,7 @@ def compare(
                     if not (seen and verifier.supports(IID(1))):
                         rows.append(_row(verifier, here, best, draws, generator))
                 elif verifiers is None:
-                    skipped.add(
-                        "left out: pairs of verifier and draft law that do not fit each other (README, table of schemes)"
-                    )
+                    skipped.add("left out: pairs of verifier and draft law that do not fit each other (docs/schemes.md)")
                 elif laws is not None:
                     skipped.add(f"left out: {verifier} for drafts {here.law}, which it does not verify")
     return Comparison(rows=tuple(rows), left_out=tuple(sorted(skipped)), full=full, folded=verifiers is None)

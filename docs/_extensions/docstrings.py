@@ -47,7 +47,7 @@ def _prose(text: str) -> str:
     for i in range(1, len(parts), 2):
         if parts[i - 1] and not parts[i - 1][-1].isspace() and parts[i - 1][-1] not in "([{\"'":
             parts[i] = "\\ " + parts[i]
-        if parts[i + 1] and (parts[i + 1][0].isalnum() or parts[i + 1][0] in "_*"):
+        if parts[i + 1] and not parts[i + 1][0].isspace() and parts[i + 1][0] not in ".,;:!?)]}'\"-/":
             parts[i] += "\\ "
     return "".join(parts)
 
