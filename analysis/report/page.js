@@ -128,7 +128,7 @@
       boxes,
       basis: (costs.source || "Costs as set") + ". In steps of plain decoding, a draft pass takes " + fixed(at(costs.draft, 1), 2) +
         " and a target pass that checks " + best.nodes + " drafted " + fixed(at(costs.target, best.nodes), 2) + ". " + answer.words.predicted +
-        (costs.rest ? "" : answer.words.passes),
+        (costs.rest ? "" : answer.words.passes) + (best.nodes === budget && !stop ? answer.words.binds : ""),
       ask: "",
       head: answer.words.head,
       rows,

@@ -281,6 +281,7 @@ def test_the_command_on_the_shipped_pair(
     costs = tmp_path / "costs.json"
     costs.write_text(record["costs"]["passes"], encoding="utf-8")
     assert read_costs(costs).tokens[0] == 1
+    np.testing.assert_array_equal(read_costs(out).target, read_costs(costs).target)
 
 
 @pytest.mark.parametrize(
