@@ -19,11 +19,11 @@ from .costs import Clock, Clocked, StepModel, texts_for
 from .families import FAMILIES, Family, Limits, Plan, Reading
 from .texts import Text, continued
 
-LEAST_TEXTS = 4
+LEAST_TEXTS = 2
 """Texts of the first look, at least, whatever they take."""
 
-LEAST_ROUNDS = 5
-"""Rounds of the clock in a look, at least."""
+LEAST_ROUNDS = 3
+"""Rounds of the clock in a look for the plans that promise most, at least; the others get one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +80,7 @@ class Advice:
         looks, texts, prompts, rounds: how much was measured.
         decided: whether the interval decided, or the budget ended.
         num_plans: how many were compared.
+        sampled: the texts: number of the prompt, its tokens, the continuation.
     """
 
     asked: Asked
@@ -95,6 +96,7 @@ class Advice:
     rounds: int
     decided: bool
     num_plans: int
+    sampled: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...] = ()
 
     @property
     def best(self) -> Row:
@@ -197,16 +199,21 @@ class _Measurement:
         ]
         tokens = Tokens.of(plans, self.owners)
         every = list(dict.fromkeys(decoder for decoders in self.probes.values() for decoder in decoders))
-        self._time(every, 0.4 * seconds if look == 1 else 0.1 * seconds, look)
+        self._time(every, 0.4 * seconds if look == 1 else 0.1 * seconds, look, least=1)
         model = StepModel.fitted(self.clock, self.probes)
         guessed = np.log(tokens.mean) - np.log([model.seconds(plan) for plan in plans])
         finalists = [index for name in self.probes for index in _best_of(plans, guessed, name)]
-        self._time([plans[index].decoder for index in finalists], 0.6 * seconds if look == 1 else 0.9 * seconds, look)
+        self._time(
+            [plans[index].decoder for index in finalists],
+            0.6 * seconds if look == 1 else 0.9 * seconds,
+            look,
+            least=LEAST_ROUNDS,
+        )
         return self._compared(plans, tokens, finalists, model, look)
 
-    def _time(self, decoders: Sequence[Decoder], seconds: float, look: int) -> None:
+    def _time(self, decoders: Sequence[Decoder], seconds: float, look: int, *, least: int) -> None:
         deadline, rounds = time.perf_counter() + seconds, 0
-        while rounds < LEAST_ROUNDS or time.perf_counter() < deadline:
+        while rounds < least or time.perf_counter() < deadline:
             self.clock.round(decoders, tick=lambda: self.progress(f"look {look}: costs"))
             rounds += 1
 
@@ -257,6 +264,7 @@ class _Measurement:
             rounds=timed[order[0]][2],
             decided=verdict != "undecided",
             num_plans=len(plans),
+            sampled=tuple((owner, *text) for owner, text in zip(self.owners, self.known, strict=True)),
         )
 
 

@@ -31,8 +31,9 @@ WIDTH = 8
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Sizes of trees that are compared, within the budget."""
 
-MOST_LIKELIEST = 64
-"""Largest tree that is drafted at every position of every text."""
+MOST_ANSWERED = 1 << 17
+"""Likeliest trees are grown at every position of every text: of no more tokens than distributions have as many numbers as this, and
+of 16 in any case."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +219,7 @@ class LikeliestTrees(Family):
         return matches(
             reading.draft,
             reading.text,
-            sizes=self._sizes(reading.limits) or (1,),
+            sizes=_likeliest_sizes(reading.limits, reading.draft.num_tokens) or (1,),
             depth=reading.limits.depth,
             starts=reading.starts,
             eos=reading.eos,
@@ -226,7 +227,7 @@ class LikeliestTrees(Family):
 
     def plans(self, laws: Sequence[MatchLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
         """Yield every size with every depth that it can reach."""
-        for place, size in enumerate(self._sizes(limits)):
+        for place, size in enumerate(size for size in laws[0].sizes if size > 1):
             for depth in range(1, min(limits.depth, size) + 1):
                 walks = tuple(law.walk(size=size, depth=depth) for law in laws)
                 calls, drafting = (
@@ -237,12 +238,14 @@ class LikeliestTrees(Family):
 
     def probes(self, limits: Limits) -> Iterator[LikeliestTree]:
         """Yield small and large ones."""
-        for size, depth in ((2, 1), (8, 3), (24, 5), (max(self._sizes(limits), default=0), limits.depth)):
-            if 2 <= size <= limits.nodes and depth <= limits.depth:
+        for size, depth in ((2, 1), (8, 3), (16, 5)):
+            if size <= limits.nodes and depth <= limits.depth:
                 yield LikeliestTree(size, depth)
 
-    def _sizes(self, limits: Limits) -> tuple[int, ...]:
-        return tuple(size for size in SIZES if size <= min(limits.nodes, MOST_LIKELIEST))
+
+def _likeliest_sizes(limits: Limits, num_tokens: int) -> tuple[int, ...]:
+    most = min(limits.nodes, max(16, MOST_ANSWERED // num_tokens))
+    return tuple(size for size in SIZES if size <= most)
 
 
 FAMILIES: tuple[Family, ...] = (

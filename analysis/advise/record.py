@@ -11,6 +11,7 @@ from otm.trees import CostSurface, Speedup
 
 from .advice import Advice, Row
 from .engines import chain_settings, eagle_choices, engine_chain
+from .lost import Lost
 from .screen import named
 from .trial import Trial
 
@@ -19,7 +20,13 @@ VERSION = 1
 
 
 def advice_record(
-    advice: Advice, *, draft: str, surfaces: Mapping[str, CostSurface], trials: Sequence[Trial], manifest: Mapping[str, Any]
+    advice: Advice,
+    *,
+    draft: str,
+    surfaces: Mapping[str, CostSurface],
+    gone: Lost,
+    trials: Sequence[Trial],
+    manifest: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return everything that was measured and said.
 
@@ -27,6 +34,7 @@ def advice_record(
         advice: what was measured.
         draft: the draft model's name, for engines.
         surfaces: measured passes by name, as `otm plan --costs` takes them.
+        gone: what drafts are lost to.
         trials: real runs, if any.
         manifest: models, processing, device, load.
     """
@@ -52,6 +60,7 @@ def advice_record(
             "plans": advice.num_plans,
             "asked": dataclasses.asdict(advice.asked),
         },
+        "lost": _known(dataclasses.asdict(gone)),
         "engines": {
             "length": chain.length if chain.may_pay else 0,
             "speedup": _limits(chain.speedup),
@@ -79,5 +88,11 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _limits(speedup: Speedup) -> dict[str, float | None]:
-    limits = dataclasses.asdict(speedup)
-    return {name: None if value != value else value for name, value in limits.items()}
+    return _known(dataclasses.asdict(speedup))
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with None for NaN, as JSON has it."""
+    return {
+        name: _known(value) if isinstance(value, dict) else None if value != value else value for name, value in values.items()
+    }

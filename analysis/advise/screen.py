@@ -10,15 +10,17 @@ from typing import Any
 from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
 from otm.trees import CostSurface, Speedup
 
+from ..run.losses import PARTS
 from .advice import Advice, Row
 from .engines import chain_settings, engine_chain
+from .lost import Lost
 from .trial import Trial
 
 WIDTH = 80
 """Columns."""
 
 
-def screen(advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passes: CostSurface) -> str:
+def screen(advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passes: CostSurface, gone: Lost) -> str:
     """Return the answer.
 
     Args:
@@ -26,12 +28,14 @@ def screen(advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passe
         draft: the draft model's name, for engines.
         surroundings: device, threads, dtype, load and whatever else the costs depend on.
         passes: calls by context length.
+        gone: what drafts are lost to.
     """
     lines = [
         *_headline(advice),
         "",
         *_table(advice),
         *_limits(advice),
+        *_lost(gone),
         *_costs(advice, surroundings, passes),
         *_measured(advice),
     ]
@@ -133,6 +137,19 @@ def _limits(advice: Advice) -> Iterator[str]:
         bounds.append(f"--max-nodes {advice.asked.limits.nodes}")
     if bounds:
         yield from _paragraph("", f"the fastest plan stands at {' and '.join(bounds)}: more may pay")
+
+
+def _lost(gone: Lost) -> Iterator[str]:
+    parts = {PARTS[name].split(":")[0]: share.value for name, share in gone.parts.items() if share.value >= 0.005}
+    told = ", ".join(f"{100 * value:.0f} % to {words}" for words, value in sorted(parts.items(), key=lambda one: -one[1]))
+    accepted = gone.accepted
+    sure = "" if math.isnan(accepted.low) else f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})"
+    yield from _paragraph(
+        "lost",
+        f"at {gone.positions} random positions {100 * accepted.value:.0f} %{sure} of first drafts are accepted; lost are "
+        f"{told or 'none'}. With its likeliest {gone.size} drafts of at most {gone.length} in a row this draft wins "
+        f"{gone.tokens.value:.2f} tokens a call; one that knew the target would win {gone.clairvoyant.value:.2f}",
+    )
 
 
 def _costs(advice: Advice, surroundings: Mapping[str, Any], passes: CostSurface) -> Iterator[str]:

@@ -10,8 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
+
+from otm.sequence import LikeliestTree
 
 from ..errors import AnalysisError
 from ..files import write_json
@@ -25,6 +28,7 @@ from ..models.prompts import prompts as numbered
 from ..models.source import PairSource, loaded
 from ..provenance import environment, revision, weights_digest
 from .advice import Advice, Asked, advise
+from .lost import lost
 from .record import advice_record
 from .screen import named, screen, trial_table
 from .trial import tried
@@ -78,11 +82,22 @@ def advised(
             device=pair.device,
             tick=lambda: bar.told("passes by context"),
         )
+        bar.told("what drafts are lost to")
+        trees = [row.plan.decoder for row in advice.rows if isinstance(row.plan.decoder, LikeliestTree)]
+        gone = lost(
+            draft,
+            target,
+            advice.sampled,
+            tree=trees[0] if trees else LikeliestTree(1, 1),
+            eos=eos,
+            seconds=min(5.0, 0.05 * asked.seconds),
+            rng=np.random.default_rng([asked.seed, 2]),
+        )
     dtype = str(pair.target.dtype).removeprefix("torch.")
     load = os.getloadavg()[0]
     surroundings = {"on": pair.device_name, "threads": torch.get_num_threads(), "weights": dtype, "load": f"{load:.1f}"}
     names = dict(zip(SIDES, source.names, strict=True))
-    show(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes))
+    show(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, gone=gone))
     trials = []
     if repeats:
         with _Progress(None) as bar:
@@ -108,7 +123,9 @@ def advised(
             **environment(),
             "revision": revision(),
         }
-        record = advice_record(advice, draft=names["draft"], surfaces={"passes": passes}, trials=trials, manifest=manifest)
+        record = advice_record(
+            advice, draft=names["draft"], surfaces={"passes": passes}, gone=gone, trials=trials, manifest=manifest
+        )
         write_json(out, record)
         said.append(f"record  {out}")
     return "\n".join(said)

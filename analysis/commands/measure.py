@@ -77,6 +77,13 @@ def measure(
         ),
     ] = None,
     save_logits: Annotated[int, typer.Option(help="Keep the top M log-probabilities at temperature 1, without top-p.")] = 0,
+    losses: Annotated[
+        bool,
+        typer.Option(
+            "--losses",
+            help="What acceptance is lost to as well: vocabulary, filters, ranking, temperature, rounding. Many times the work.",
+        ),
+    ] = False,
     workers: Annotated[int | None, typer.Option(help="Local processes. Default: by cores, memory and device.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads per process; part of what a run is.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, instead of local processes.")] = None,
@@ -120,6 +127,7 @@ def measure(
         precision=precision,
         threads=per_process,
         save_logits=save_logits,
+        losses=losses,
     )
     place = Workers(count=processes, scheduler=scheduler, apart=True)
     share = None if shards is None else shard_range(shards)

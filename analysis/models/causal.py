@@ -91,6 +91,15 @@ class CausalModel:
         return mass
 
     @torch.inference_mode()
+    def logits(self, contexts: Sequence[Context]) -> torch.Tensor:
+        """Return the next-token logits `(n, V)` after n ≥ 1 distinct contexts; raises and costs as `next_batch`."""
+        for context in contexts:
+            _check_context(context, self.num_tokens, self.max_length)
+        self._calls += 1
+        logits: torch.Tensor = self._evaluator.logits(list(contexts))[:, : self.num_tokens]
+        return logits
+
+    @torch.inference_mode()
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
         """Return the next-token distributions `(n, V)` after n contexts, in their order.
 
@@ -110,10 +119,7 @@ class CausalModel:
         if not asked:
             return np.empty((0, self.num_tokens))
         distinct = {context: place for place, context in enumerate(dict.fromkeys(asked))}
-        for context in distinct:
-            _check_context(context, self.num_tokens, self.max_length)
-        self._calls += 1
-        logits = self._evaluator.logits(list(distinct))[:, : self.num_tokens]
+        logits = self.logits(list(distinct))
         try:
             mass = to_numpy(self.processing(logits.double()))
         except otm.errors.InvalidDistribution as error:

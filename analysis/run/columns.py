@@ -14,6 +14,7 @@ from otm.table import table_columns
 from otm.table.table import DESCRIPTIONS, unchecked_table
 
 from ..models.processing import Setting, distributions
+from .losses import loss_columns
 from .settings import Settings
 
 Arrays = dict[str, NDArray[Any]]
@@ -94,6 +95,8 @@ def columns_of(parts: Sequence[Compared], settings: Settings) -> Arrays:
     if settings.otherwise.draft.top_p is not None:
         columns["draft_top_p"] = np.tile([setting.draft.top_p for setting in pairs], len(contexts))
     columns |= {name: by_row[:, len(named) + i] for i, name in enumerate(DESCRIPTIONS)}
+    if settings.losses:
+        columns |= loss_columns(draft.cpu().numpy(), target.cpu().numpy(), pairs, settings.k)
     return columns | {column.name: by_row[:, i] for i, column in enumerate(named)}
 
 

@@ -16,6 +16,7 @@ from ..errors import AnalysisError
 from ..files import is_file, make_folder, plain_json, read_small, shortened, write_json
 from ..layout import MANIFEST, SHARDS
 from ..provenance import INCIDENTAL, differences, origin
+from .losses import loss_statistics
 from .shards import column_of_today, finished_shards
 
 SCHEMA = 2
@@ -50,6 +51,7 @@ def manifest_of(
         plan: how many prompts or positions there are, and how they are cut into shards.
         columns: what the shards hold besides the statistics.
     """
+    lost = loss_statistics(settings["k"]) if settings.get("losses") else []
     return {
         "schema_version": SCHEMA,
         "settings": settings,
@@ -68,7 +70,7 @@ def manifest_of(
             }
             for column in columns
         ],
-        "statistics": [{"column": name, "name": shown, "unit": unit} for name, shown, unit in _STATISTICS],
+        "statistics": [{"column": name, "name": shown, "unit": unit} for name, shown, unit in (*_STATISTICS, *lost)],
         "plan": plan,
     }
 

@@ -47,6 +47,7 @@ class Settings:
     precision: str = "float64"
     threads: int = 1
     save_logits: int = 0
+    losses: bool = False
 
     @property
     def pairs(self) -> tuple[Setting, ...]:
@@ -57,7 +58,8 @@ class Settings:
     def recorded(self) -> dict[str, Any]:
         """What a run says of its settings: with a trace only those that mean something for it."""
         said = {name: value for name, value in self.otherwise.recorded.items() if name not in ("temperature", "top_p")}
-        return meaningful({k: v for k, v in dataclasses.asdict(self).items() if k != "otherwise"} | said)
+        fields = {k: v for k, v in dataclasses.asdict(self).items() if k != "otherwise" and (k, v) != ("losses", False)}
+        return meaningful(fields | said)
 
 
 def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:

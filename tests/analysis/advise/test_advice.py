@@ -18,6 +18,7 @@ from analysis.advise.comparison import Tokens, speedup, verdict_of
 from analysis.advise.costs import StepModel
 from analysis.advise.engines import chain_settings, engine_chain
 from analysis.advise.families import FAMILIES, Limits, Plan, Reading, Work, widths
+from analysis.advise.lost import Lost, Share
 from analysis.advise.screen import WIDTH, screen, trial_table
 from analysis.advise.trial import Trial, tried
 from analysis.advise.walk import Walk
@@ -25,6 +26,7 @@ from analysis.decode.decoder_text import decoder_from_text, levels_of
 from analysis.decode.plain import PLAIN
 from analysis.errors import AnalysisError
 from analysis.layout import SHIPPED_PAIR
+from analysis.run.losses import PARTS
 from otm import Processing
 from otm.sequence import DraftSelection, Gsd, MarkovModel, SpeculativeSampling, markov_pair
 from otm.trees import CostSurface, Speedup, TreeShape, read_costs
@@ -64,6 +66,9 @@ def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
 ONE = Work.of(SpeculativeSampling(1))
 CHAIN, SLOW = row(SpeculativeSampling(2), 1.2), row(SpeculativeSampling(1), 0.8)
 TREE = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.25)
+HALF = Share(0.5, 0.45, 0.55)
+PARTS_LOST = dict.fromkeys(PARTS, Share(0.0, 0.0, 0.0)) | {"ranking": Share(0.3, 0.2, 0.4), "shape": Share(0.2, 0.1, 0.3)}
+GONE = Lost(HALF, PARTS_LOST, 4, 3, Share(2.1, 2.0, 2.2), Share(3.0, 2.9, 3.1), 40)
 SURROUNDINGS = {"on": "cpu", "threads": 2}
 
 
@@ -81,12 +86,17 @@ SURROUNDINGS = {"on": "cpu", "threads": 2}
     ],
 )
 def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, second: str) -> None:
-    text = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES)
+    text = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE)
     lines = text.splitlines()
     assert lines[0].startswith(first) and second in lines[1]
     copied = [line for line in lines if line.startswith(tuple(f"  {engine}: " for engine in chain_settings("", 1)))]
     assert all(len(line) <= WIDTH for line in lines if line not in copied)
-    assert len(lines) <= 36
+    assert len(lines) <= 40
+    words = " ".join(text.split())
+    assert (
+        "50 % (45 to 55) of first drafts are accepted; lost are 30 % to the draft's ranking, 20 % to the draft's shape."
+        in words
+    )
     assert not any("not surely faster" in line for line in lines)
     if given.best is not given.chain:
         assert "1.25 x the best chain, of 2 (1.19 to 1.31)" in lines[2]
@@ -94,7 +104,9 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
 
 def test_a_plan_that_is_not_surely_faster_than_the_chain_says_so() -> None:
     near = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.02)
-    text = screen(advice("speculate", near, CHAIN, chain=CHAIN), draft="small", surroundings=SURROUNDINGS, passes=PASSES)
+    text = screen(
+        advice("speculate", near, CHAIN, chain=CHAIN), draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE
+    )
     assert "1.02 x the best chain, of 2 (0.97 to 1.07)\n  not surely faster than that chain" in text
 
 
@@ -103,7 +115,9 @@ def test_engines_are_told_what_passes_alone_say() -> None:
     chain = engine_chain((1.6, 2.0, 2.2), MODEL, timed=SLOW.over_plain)
     assert chain.length == 2 and chain.speedup.value == pytest.approx(1.28) and chain.may_pay
     assert chain.speedup.low == pytest.approx(1.28 * 0.95)
-    text = screen(advice("do not speculate", SLOW, chain=SLOW), draft="small", surroundings=SURROUNDINGS, passes=PASSES)
+    text = screen(
+        advice("do not speculate", SLOW, chain=SLOW), draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE
+    )
     for engine, setting in chain_settings("small", 2).items():
         assert f"  {engine}: {setting}" in text
     dear = StepModel((4e-3, 0.0), MODEL.target, {})
@@ -113,7 +127,7 @@ def test_engines_are_told_what_passes_alone_say() -> None:
 def test_what_limits_is_what_would_help_most() -> None:
     """2.4 tokens, 4 ms plain, steps of 2 + 5 + 1 ms: free drafts: 9.6/6; cheap checking, no Python: 9.6/7; all accepted: 12/8."""
     text = " ".join(
-        screen(advice("speculate", CHAIN, chain=CHAIN), draft="s", surroundings=SURROUNDINGS, passes=PASSES).split()
+        screen(advice("speculate", CHAIN, chain=CHAIN), draft="s", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE).split()
     )
     assert "limits what drafting costs: with free draft calls, the fastest plan would give 1.60 x" in text
 
@@ -258,12 +272,16 @@ def test_the_command_on_the_shipped_pair(
     wanted = Processing(temperature=0.8, top_p=0.95, min_p=0.001, order="vllm")
     assert sides == {"target": wanted, "draft": dataclasses.replace(wanted, temperature=0.6, top_k=50)}
     assert record["run"][0]["name"] == "plain decoding"
+    gone = record["lost"]
+    assert gone["accepted"]["value"] + sum(part["value"] for part in gone["parts"].values()) == pytest.approx(1.0, abs=1e-9)
+    assert gone["tokens"]["value"] <= gone["clairvoyant"]["value"]
     assert {one["family"] for one in record["rows"]} == {family.name for family in FAMILIES}
     decoders = [decoder_from_text(one["decoder"]) for one in record["rows"]]
     assert max(decoder.num_nodes for decoder in decoders) <= 4
     costs = tmp_path / "costs.json"
     costs.write_text(record["costs"]["passes"], encoding="utf-8")
     assert read_costs(costs).tokens[0] == 1
+    np.testing.assert_array_equal(read_costs(out).target, read_costs(costs).target)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ FLAGS = (
     "--disable-sync",
     "--window-size=1200,1000",
 )
-CHARTS = {"chart-speed", "chart-acceptance", "chart-spread", "chart-entropy", "chart-position", "chart-decode"}
+CHARTS = {"chart-speed", "chart-acceptance", "chart-spread", "chart-entropy", "chart-position", "chart-lost", "chart-decode"}
 PHONE, DESKTOP = (390, 844), (1200, 800)
 
 
@@ -83,6 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         draft_temperatures=(0.7, 1.0),
         top_ps=(0.9, 1.0),
         name=HOSTILE,
+        losses=True,
     )
     hostile_manifest(folder)
     decode = decode_file(folder / "decode.jsonl", [record | {"decoder": record["decoder"]} for record in RECORDS[:3]])
@@ -153,7 +154,7 @@ def test_every_chart_is_drawn_and_nothing_complains(opened: Any) -> None:
     drawn = opened.execute_script(
         "return Object.fromEntries(Array.from(document.querySelectorAll('.chart')).map((chart) => [chart.id, {"
         " svg: chart.querySelectorAll('svg.main-svg').length, traces: chart.data.length,"
-        " shapes: Array.from(chart.querySelectorAll('.scatterlayer .trace')).filter((trace) =>"
+        " shapes: Array.from(chart.querySelectorAll('.scatterlayer .trace, .barlayer .trace')).filter((trace) =>"
         "   Array.from(trace.querySelectorAll('path')).some((path) => (path.getAttribute('d') || '').length > 8)).length,"
         " width: chart.querySelector('svg.main-svg').getBoundingClientRect().width }]))"
     )

@@ -25,7 +25,7 @@ from analysis import __main__ as application
 from analysis.commands.measure import measure
 from analysis.errors import AnalysisError
 from analysis.layout import SHIPPED_PAIR
-from analysis.models.processing import settings_of
+from analysis.models.processing import Setting, settings_of
 from analysis.models.prompts import DataSet, Digest, JsonLines, ParquetFile, TextFile, open_prompts, prompts
 from analysis.models.source import PairSource, loaded
 from analysis.report.aggregate import aggregate
@@ -34,11 +34,13 @@ from analysis.report.write import write_report
 from analysis.run import measure as shard
 from analysis.run import positions, runs
 from analysis.run.columns import table_of_logits
+from analysis.run.losses import PARTS, loss_statistics
 from analysis.run.manifest import manifest_of
 from analysis.run.measure import ShardTask, measure_shard
 from analysis.run.scheduling import Workers
 from analysis.run.settings import OF_MODELS, Settings
 from analysis.trace.traces import write_manifest
+from otm import Processing
 from otm.table.table import DESCRIPTIONS
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 
@@ -80,8 +82,18 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         return int(stopped.code or 0)
 
 
-def test_the_draft_may_have_its_own_temperature() -> None:
-    settings = Settings(k=(2,), temperatures=(1.0,), draft_temperatures=(0.7, 1.3), max_tokens=12)
+def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told() -> None:
+    own = Setting(Processing(top_k=50, top_p=0.9, order="vllm"), Processing(min_p=1e-4))
+    settings = Settings(k=(2,), draft_temperatures=(0.7, 1.3), max_tokens=12, otherwise=own, losses=True)
+    recorded = {
+        "min_p": 1e-4,
+        "draft_min_p": None,
+        "draft_top_k": 50,
+        "draft_top_p": 0.9,
+        "draft_order": "vllm",
+        "losses": True,
+    }
+    assert recorded.items() <= settings.recorded.items()
     shard = measure_shard(ShardTask(0, CPU, settings, ((0, "Returns the number of items"),)))
     rows = pyarrow.parquet.read_table(pyarrow.BufferReader(shard.shard)).to_pandas()
     assert sorted(set(rows["draft_temperature"])) == [0.7, 1.3]
@@ -89,11 +101,15 @@ def test_the_draft_may_have_its_own_temperature() -> None:
     tokens = pair.encode("Returns the number of items")
     draft, target = pair.next_logits(tokens)
     for temperature in (0.7, 1.3):
-        p = otm.from_logits(draft.double(), temperature=temperature).numpy()
-        problem = otm.Problem(draft=p, target=otm.from_logits(target.double()).numpy(), law=otm.IID(2))
+        p = otm.from_logits(draft.double(), temperature=temperature, top_k=50, top_p=0.9, order="vllm").numpy()
+        q = otm.from_logits(target.double(), min_p=1e-4).numpy()
+        problem = otm.Problem(draft=p, target=q, law=otm.IID(2))
         here = rows[(rows["position"] == len(tokens)) & (rows["draft_temperature"] == temperature)]
         # float32 logits of a batched pass and of a single one differ by about 1e-6
         np.testing.assert_allclose(here["optimum_iid_k2"], otm.optimal_acceptance(problem), rtol=1e-4)
+        lost = sum(here[f"lost_{name}"] for name in PARTS)
+        np.testing.assert_allclose(1.0 - lost, np.minimum(p, q).sum(), rtol=1e-4)
+    assert set(rows["draft_top_p"]) == {0.9} and {name for name, _, _ in loss_statistics((2,))} <= set(rows)
 
 
 def test_values_are_those_of_the_library_on_the_models_logits(finished: Path) -> None:
