@@ -32,6 +32,7 @@ FURTHER = (
     "table2",
     "mentored",
     "lossy_rules",
+    "watermark",
     "fine_tuning",
     "steps",
     "house",

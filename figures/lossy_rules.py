@@ -83,7 +83,14 @@ def _over_variation(axes: Axes, data: dict[str, Any], below: dict[str, str], on:
             [row["tv"] for row in rows], [row["acceptance"] for row in rows], plot.MARKERS[number], color="#666666", ms=3.5
         )
     if on:
-        axes.annotate("on it: " + ", ".join(on.values()), (0.98, 0.05), ha="right", xycoords="axes fraction", fontsize=7.5, color="#444444")
+        axes.annotate(
+            "on it: " + ", ".join(on.values()),
+            (0.98, 0.05),
+            ha="right",
+            xycoords="axes fraction",
+            fontsize=7.5,
+            color="#444444",
+        )
     for number, (rule, name) in enumerate(below.items()):
         _line(axes, _rows(data, rule), "tv", "acceptance", name, plot.PALETTE[number], *PLACES.get(rule, _RIGHT))
     axes.set_xlabel("total variation from the target")
@@ -92,10 +99,17 @@ def _over_variation(axes: Axes, data: dict[str, Any], below: dict[str, str], on:
 
 def _over_divergence(axes: Axes, data: dict[str, Any]) -> None:
     """Draw the rules between draft and target over KL(target‖output)."""
+    infinite = []
     for number, (rule, name) in enumerate(BETWEEN.items()):
-        rows = [row for row in _rows(data, rule) if row["kl"]]
+        rows = [row for row in _rows(data, rule) if row["kl"] is not None and row["kl"] > 0]
+        if not rows:
+            infinite.append(name)
+            continue
         colour = "black" if rule == "Mentored" else plot.PALETTE[number]
         _line(axes, rows, "kl", "acceptance", name, colour, *PLACES.get(rule, _RIGHT))
+    if infinite:  # where such a rule decodes by the draft, a token that the draft does not score never comes out
+        note = "infinite: " + ", ".join(infinite)
+        axes.annotate(note, (0.98, 0.05), ha="right", xycoords="axes fraction", fontsize=7.5, color="#444444")
     axes.set_xlabel("KL(target‖output), nats")
     axes.set_ylabel("acceptance")
 
@@ -130,7 +144,7 @@ PLACES: dict[str, tuple[float, int, int, str]] = {
     "Cactus": (0.99, 6, -6, "left"),
     "Fuzzy": (0.6, 6, -6, "left"),
     "Cascade, OPT": (0.25, 6, -6, "left"),
-    "accumulated": (0.8, -6, 4, "right"),
+    "accumulated": (1.0, -5, 5, "right"),
     "single": (0.6, 7, -8, "left"),
 }
 """Where along a line its name stands (0 at its start), how many points off, and on which side."""
