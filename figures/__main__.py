@@ -35,6 +35,8 @@ FURTHER = (
     "steps",
     "house",
     "front",
+    "lossy_rules",
+    "watermark",
 )
 SAMPLES = 20_000
 SAMPLES_FAST = 1_000

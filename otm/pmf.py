@@ -378,6 +378,12 @@ def check_count(value: object, *, name: str, minimum: int = 1) -> int:
     return int(value)
 
 
+def settle_counts(instance: object, **minimum: int) -> None:
+    """Check counts of a frozen dataclass by name, each against its minimum, and store them as integers."""
+    for name, least in minimum.items():
+        object.__setattr__(instance, name, check_count(getattr(instance, name), name=name, minimum=least))
+
+
 def check_counts(values: object, *, name: str, minimum: int = 1) -> list[int]:
     """Return integers as a list, or raise `InvalidParameter` unless each is one of at least `minimum`.
 

@@ -253,5 +253,19 @@ def _mean_divergence(verifier: otm.Verifier, problems: Sequence[otm.Problem]) ->
     return float(np.mean([otm.lossy.distortion(verifier, problem).kl for problem in problems]))
 
 
-EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {"table2": table2, "ersd": ersd, "mentored": mentored}
+def lossy_rules(laboratory: Laboratory) -> dict[str, Any]:
+    """What lossy rules accept on the pair, and how far from the target; no text is decoded."""
+    from .lossy_rules import measured
+
+    pair = laboratory.load()
+    name = "shipped pair" if laboratory.target is None else Path(laboratory.target).name
+    return {"pair": name} | measured(pair, held_out_prompts(pair, laboratory.num_prompts))
+
+
+EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {
+    "table2": table2,
+    "ersd": ersd,
+    "mentored": mentored,
+    "lossy_rules": lossy_rules,
+}
 """Every experiment by name; the figure that draws it has its name, or names it."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from otm.drafts.iid import IID
 from otm.errors import DecodingInterrupted, InvalidParameter, ShapeMismatch
-from otm.pmf import check_count, check_instance
+from otm.pmf import check_count, check_instance, settle_counts
 from otm.scheme import Scheme
 from otm.sequence.models import Absorbing, Context, LanguageModel, check_context, check_model, next_distributions
 from otm.sequence.source import RaceState, Source, Uniforms
@@ -120,6 +120,27 @@ class StaticDecoder(Decoder):
     def depth(self) -> int:
         """The levels of the shape."""
         return self.shape.depth
+
+
+@dataclasses.dataclass(frozen=True)
+class SizedTree(Decoder):
+    """A decoder that drafts up to N tokens on at most L levels, wherever in the tree it likes."""
+
+    size: int
+    length: int
+
+    def __post_init__(self) -> None:
+        settle_counts(self, size=1, length=1)
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.size
+
+    @property
+    def depth(self) -> int:
+        """L, or N if that is less."""
+        return min(self.length, self.size)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.pmf import check_count, check_real
+from otm.pmf import check_real, settle_counts
 from otm.sequence.decoder import Conditionals, DraftTree, Step
 from otm.sequence.greedy_chain import GreedyChain, along, ended
 from otm.sequence.source import Source
@@ -57,9 +57,8 @@ class Fly(GreedyChain):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "window", check_count(self.window, name="window"))
+        settle_counts(self, window=1, samples=0)
         object.__setattr__(self, "entropy", check_real(self.entropy, name="entropy", low=0.0))
-        object.__setattr__(self, "samples", check_count(self.samples, name="samples", minimum=0))
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Compare with the target's tokens, then look where the pattern of a mismatch and W − 1 matches stands."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from otm.divergences import divergence_term
 from otm.drafts.base import Law
 from otm.drafts.top_k import TopK
-from otm.pmf import check_count, check_instance
+from otm.pmf import check_instance, settle_counts
 from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step, check_asked, evaluate
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.source import Outcomes, Source
@@ -31,7 +31,7 @@ class GreedyChain(StaticDecoder):
     length: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "length", check_count(self.length, name="length"))
+        settle_counts(self, length=1)
 
     @property
     def lossless(self) -> bool:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
-from otm.pmf import check_count
+from otm.pmf import settle_counts
 from otm.sequence.block_verification import verify_block
 from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step
 from otm.sequence.models import Context, LanguageModel
@@ -73,9 +73,7 @@ class GreedyMultipath(StaticDecoder):
     stem: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_drafts", check_count(self.num_drafts, name="num_drafts"))
-        object.__setattr__(self, "length", check_count(self.length, name="length"))
-        object.__setattr__(self, "stem", check_count(self.stem, name="stem", minimum=0))
+        settle_counts(self, num_drafts=1, length=1, stem=0)
 
     @property
     def lossless(self) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.pmf import check_count, check_instance
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, check_asked, evaluate
+from otm.sequence.decoder import Conditionals, DraftTree, SizedTree, Step, check_asked, evaluate
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.source import Outcomes, Source
 from otm.sequence.vertex_decoder import descend
@@ -23,7 +23,7 @@ from otm.trees.shape import TreeShape
 
 
 @dataclasses.dataclass(frozen=True)
-class LikeliestTree(Decoder):
+class LikeliestTree(SizedTree):
     """Draft the N paths with the largest products of draft probabilities; sample the target and descend while its token is drafted.
 
     E[tokens] = 1 + Σ_u Q(u) over the drafted paths u, the best that any lossless verification of this tree attains. Of all trees of
@@ -50,13 +50,10 @@ class LikeliestTree(Decoder):
 
     title = "likeliest tree"
 
-    size: int
-    length: int
     width: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", check_count(self.size, name="size"))
-        object.__setattr__(self, "length", check_count(self.length, name="length"))
+        super().__post_init__()
         if self.width is not None:
             object.__setattr__(self, "width", check_count(self.width, name="width"))
 
@@ -64,16 +61,6 @@ class LikeliestTree(Decoder):
     def lossless(self) -> bool:
         """Always: every token is the target's own sample."""
         return True
-
-    @property
-    def num_nodes(self) -> int:
-        """N."""
-        return self.size
-
-    @property
-    def depth(self) -> int:
-        """L, or N if that is less."""
-        return min(self.length, self.size)
 
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
         """Extend the best N paths level by level; vertices are numbered by falling probability, so n < N are the first n."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import quiet
-from otm.pmf import check_count, check_real
+from otm.pmf import check_real, settle_counts
 from otm.sequence.decoder import Conditionals, DraftTree, Step
 from otm.sequence.greedy_chain import GreedyChain, along, ended
 from otm.sequence.source import Source
@@ -54,9 +54,9 @@ class RegretBudget(GreedyChain):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        settle_counts(self, mismatches=0)
         object.__setattr__(self, "budget", check_real(self.budget, name="budget", low=0.0))
         object.__setattr__(self, "gate", check_real(self.gate, name="gate", low=0.0))
-        object.__setattr__(self, "mismatches", check_count(self.mismatches, name="mismatches", minimum=0))
         object.__setattr__(self, "spent", check_real(self.spent, name="spent", low=0.0, high=self.budget))
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
