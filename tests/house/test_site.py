@@ -1,4 +1,4 @@
-"""The site and the package: examples and notebooks run, every page is reached, what is published says one version, and the truth."""
+"""The site and the package: examples and notebooks run, every page is reached, what is published says one version and the truth."""
 
 import ast
 import importlib
