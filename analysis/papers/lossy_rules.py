@@ -18,7 +18,7 @@ from otm.sequence.decoder import evaluate
 from otm.sequence.greedy_chain import along
 
 from ..models.causal import CausalModel
-from ..models.pair import Pair, probabilities, to_numpy
+from ..models.pair import Pair, to_numpy
 
 MakeRule = Callable[[float, float], otm.Verifier]
 """A rule for (its parameter, the largest logit of the context)."""
@@ -72,7 +72,7 @@ def _contexts(pair: Pair, prompts: Sequence[Sequence[int]]) -> list[tuple[NDArra
     found = []
     for prompt in prompts:
         logits = [z[0, STRIDE - 1 :: STRIDE] for z in pair.logits(torch.tensor([list(prompt)]))]
-        laws = [to_numpy(probabilities(z, temperature=1.0)) for z in logits]
+        laws = [to_numpy(otm.from_logits(z.double())) for z in logits]
         found += list(zip(*laws, to_numpy(logits[1].amax(dim=-1)).tolist(), strict=True))
     return found
 
