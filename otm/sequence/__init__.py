@@ -32,7 +32,7 @@ from otm.sequence.models import (
     sequence_law,
 )
 from otm.sequence.prefix_tree import PrefixTree
-from otm.sequence.ranking import RankedDecoder, rank_decoders
+from otm.sequence.ranking import DecoderRanking, RankedDecoder, rank_decoders
 from otm.sequence.refined_scores import RefinedScores
 from otm.sequence.regret_budget import RegretBudget
 from otm.sequence.sampled_tree import PredictableTree, SampledTree
@@ -76,6 +76,7 @@ __all__ = [
     "BlockMarginals",
     "BlockVerification",
     "Decoder",
+    "DecoderRanking",
     "DelayedExpansion",
     "DraftSelection",
     "DraftTree",
