@@ -1,5 +1,5 @@
 # Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
-.PHONY: help figures analysis public-model test test-long check torture lint format hooks minimum docs benchmarks dist clean
+.PHONY: help figures analysis public-model test test-long check torture lint format hooks minimum docs benchmarks dist dist-install clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -41,7 +41,7 @@ format: $(STAMPS)/lint ## rewrites the sources in the house's format
 	$(BIN)/ruff format .
 
 docs: $(STAMPS)/docs ## the site with its executed gallery, in build/site; a warning is an error
-	$(BIN)/python -m sphinx -b html -n -W --keep-going -q docs build/site
+	$(BIN)/python -m sphinx -b html -n -W --keep-going -q -d build/doctrees docs build/site
 	@echo "built: build/site/index.html"
 
 dist: $(STAMPS)/docs ## wheel and source archive, checked, in dist
@@ -57,6 +57,13 @@ minimum: ## the oldest versions that are promised, in an environment of their ow
 	$(PYTHON) -m venv build/minimum
 	build/minimum/bin/python -m pip install --quiet --constraint minimum.txt '.[fast]' torch==2.13.0 pytest hypothesis mpmath
 	build/minimum/bin/python -m pytest -q -p no:cacheprovider tests/drafts tests/verifiers tests/bounds
+
+dist-install: dist ## both archives with each extra, each in an empty environment; downloads all that they need
+	for archive in dist/*; do for extra in "" "[fast]" "[analysis]"; do \
+	  rm -rf build/empty && $(PYTHON) -m venv build/empty && \
+	  build/empty/bin/python -m pip install --quiet --constraint constraints.txt "$$archive$$extra" && \
+	  build/empty/bin/otm --version && echo "installs: $$archive$$extra" || exit 1; \
+	done; done
 
 lint: $(STAMPS)/lint ## ruff and mypy
 	$(BIN)/ruff check .

@@ -63,6 +63,8 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 add_module_names = False
 toc_object_entries = False
+modindex_common_prefix = ["otm."]
+html_domain_indices = False
 
 sphinx_gallery_conf = {
     "examples_dirs": "examples",

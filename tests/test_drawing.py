@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -46,3 +49,19 @@ def test_what_is_written_in_a_colour_is_legible_on_white_and_told_apart_without_
     looks = [(line.get_linestyle(), line._unscaled_dash_pattern) for line in ax.lines[::2]]  # type: ignore[attr-defined]
     assert len(set(map(str, looks))) == 5
     assert len({line.get_marker() for line in ax.lines[1::2]}) == 5
+
+
+def test_pyplot_is_loaded_outside_the_style(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook's backend turns on what shows pictures as it is loaded; inside the style that would be undone at once."""
+    found: dict[str, Any] = {}
+    load = drawing.matplotlib_module
+
+    def watched(name: str) -> Any:
+        found[name] = mpl.rcParams["font.size"]
+        return load(name)
+
+    monkeypatch.setattr(drawing, "matplotlib_module", watched)
+    with mpl.rc_context({"backend": "agg", "font.size": 7.25}):
+        axes = drawing.axes_or_new(None)
+        load("matplotlib.pyplot").close(axes.figure)
+    assert found["matplotlib.pyplot"] == 7.25

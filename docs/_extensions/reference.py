@@ -1,4 +1,4 @@
-"""The reference: a page for every public name with the examples that use it, written before the build from `__all__`."""
+"""The reference: every public name with the examples that use it, a page for each namespace, written from `__all__`."""
 
 from __future__ import annotations
 
@@ -53,25 +53,29 @@ def first_sentence(thing: object) -> str:
     return re.split(r"(?<=[^.][.:])\s(?=[A-Z`])", text)[0] if text else ""
 
 
-def _page(full: str, thing: object) -> str:
-    space = full.rpartition(".")[0]
+def page_of(full: str) -> str:
+    """Return the document, without its ending, that shows a public name."""
+    return f"{FOLDER}/{full.rpartition('.')[0]}"
+
+
+def _entry(full: str, thing: object) -> str:
     if inspect.isclass(thing):
         kind = "autoexception" if issubclass(thing, BaseException) else "autoclass"
         options = "   :members:\n   :show-inheritance:\n"
     else:
         kind = "autofunction" if inspect.isroutine(thing) else "autodata"
         options = "   :no-value:\n" if kind == "autodata" else ""
+    name = full.rpartition(".")[2]
     return "\n".join(
         [
-            f"{full}\n{'=' * len(full)}\n",
-            f".. currentmodule:: {space}\n",
+            f"{name}\n{'-' * len(name)}\n",
             f".. {kind}:: {full}\n{options}",
-            f".. minigallery:: {full}\n   :add-heading: Examples that use it\n",
+            f".. minigallery:: {full}\n",
         ]
     )
 
 
-def _namespace_page(space: str, members: list[str]) -> str:
+def _page(space: str, members: list[str]) -> str:
     from docstrings import convert  # noqa: PLC0415 (it asks this module for the names)
 
     module = importlib.import_module(space)
@@ -81,21 +85,19 @@ def _namespace_page(space: str, members: list[str]) -> str:
     lines += [".. list-table::", "   :widths: 35 65", "   :class: reference", ""]
     for full in members:
         sentence = " ".join(convert([first_sentence(public_objects()[full])]))
-        lines += [f"   * - :doc:`{full.removeprefix('otm.')} <{full}>`", f"     - {sentence}"]
-    lines += ["", ".. toctree::", "   :hidden:", "", *(f"   {full.removeprefix('otm.')} <{full}>" for full in members), ""]
-    return "\n".join(lines)
+        lines += [f"   * - :py:obj:`{full.rpartition('.')[2]} <{full}>`", f"     - {sentence}"]
+    return "\n".join([*lines, "", *(_entry(full, public_objects()[full]) for full in members)])
 
 
 def write(folder: Path) -> None:
     """Write the pages that have changed, and remove those of names that are gone."""
     spaces: dict[str, list[str]] = defaultdict(list)
     pages: dict[str, str] = {}
-    for full, thing in public_objects().items():
+    for full in public_objects():
         spaces[full.rpartition(".")[0]].append(full)
-        pages[full] = _page(full, thing)
     for space, members in spaces.items():
-        pages[f"in.{space}"] = _namespace_page(space, sorted(members, key=str.lower))
-    toctree = "\n".join(f"   {space} <in.{space}>" for space in spaces)
+        pages[space] = _page(space, sorted(members, key=str.lower))
+    toctree = "\n".join(f"   {space}" for space in spaces)
     head = "Reference\n=========\n\nEvery public name, by namespace. Verbs, laws and verifiers stand at the top level.\n\n"
     pages["index"] = f"{head}.. toctree::\n   :maxdepth: 1\n\n{toctree}\n"
     folder.mkdir(parents=True, exist_ok=True)

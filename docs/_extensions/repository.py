@@ -19,12 +19,18 @@ from sphinx.transforms import SphinxTransform
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = "repository"
-_LINK = re.compile(r"\[([^\]\n]*)\]\(((?:(?:\.\./)+|examples/)[^)#\s]+)(?:#[^)\s]*)?\)")
+_FROM_ROOT = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md", "conduct": "CODE_OF_CONDUCT.md"}
+_LINK = re.compile(r"\[([^\[\]]*)\]\(((?:(?:\.\./)+|examples/)[^)#\s]+)(?:#[^)\s]*)?\)")
 
 
 def _rewrite(app: Sphinx, docname: str, content: list[str]) -> None:
     """Point a link to a folder to the file that says what is in it, and one to committed results to their page."""
     folder = (Path(app.srcdir) / docname).parent
+    if docname in _FROM_ROOT:  # a page of its own for what a repository keeps at its top
+        text = (ROOT / _FROM_ROOT[docname]).read_text(encoding="utf-8").replace("](docs/", "](")
+        for page, file in _FROM_ROOT.items():
+            text = text.replace(f"]({file})", f"]({page}.md)")
+        content[0] = text
 
     def target(match: re.Match[str]) -> str:
         path = (folder / match[2]).resolve()

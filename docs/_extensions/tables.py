@@ -47,13 +47,12 @@ def _signature(cls: type) -> str:
 
 
 def verifier_rows() -> list[list[str]]:
-    """Return name, title, laws, lossless, what is exact, cost, gradients and reference of every registered verifier."""
+    """Return name and title, laws, lossless, accuracy, cost, gradients and reference of every registered verifier."""
     rows = []
     for verifier in otm.verifiers.VERIFIERS:
         rows.append(
             [
-                _signature(verifier),
-                verifier.title,
+                f"{_signature(verifier)} {verifier.title}",
                 _laws(verifier),
                 "yes" if verifier.lossless else "no",
                 _cell(part(verifier, "Accuracy")) or "exact, by enumeration",
@@ -82,7 +81,7 @@ def decoder_rows() -> list[list[str]]:
 
 
 TABLES = {
-    "verifiers": (("call", "name", "draft laws", "lossless", "accuracy", "cost", "gradients", "reference"), verifier_rows),
+    "verifiers": (("verifier", "draft laws", "lossless", "accuracy", "cost", "gradients", "reference"), verifier_rows),
     "laws": (("call", "name", "how drafts are drawn", "cost"), law_rows),
     "decoders": (("call", "name", "what it does", "reference"), decoder_rows),
 }

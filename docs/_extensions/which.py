@@ -7,7 +7,7 @@ import html
 from typing import Any
 
 from docutils import nodes
-from reference import public_names
+from reference import page_of, public_names
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -114,7 +114,8 @@ class Map(SphinxDirective):
         up = "../" * self.env.docname.count("/")
 
         def link(name: str) -> str:
-            return f"{up}api/{public_names()[name]}.html"
+            full = public_names()[name]
+            return f"{up}{page_of(full)}.html#{full}"
 
         lines = []
         for branch in MAP.answers:

@@ -17,7 +17,7 @@ from otm import __main__ as otm_command
 from tests.house.test_repository import NAMESPACES, ROOT, _tracked
 
 SCHEMES = (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = [
     ROOT / "README.md",
     ROOT / "docs" / "schemes.md",

@@ -1,4 +1,4 @@
-"""The site and the package: examples and notebooks run, every page is reached, what is published says one version and the truth."""
+"""The site and the package: examples and notebooks run, every page is reached, what is published is one version and true."""
 
 import ast
 import importlib
@@ -101,9 +101,9 @@ def extension(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_the_table_of_verifiers_is_whole(extension: Any) -> None:
     rows = extension("tables").verifier_rows()
     assert len(rows) == len(otm.verifiers.VERIFIERS)
-    for call, title, laws, lossless, accuracy, cost, _, reference in rows:
+    for name, laws, lossless, accuracy, cost, _, reference in rows:
         assert lossless in ("yes", "no")
-        assert all((call, title, laws, accuracy, cost, reference)), title
+        assert all((name, laws, accuracy, cost, reference)), name
 
 
 def test_the_map_names_what_exists_and_every_lossless_family(extension: Any) -> None:
