@@ -113,8 +113,10 @@ def level_cut_upper(
     spread = float(values.var(ddof=1)) if count > 1 else span**2
     width = math.sqrt(2.0 * spread * doubt / count) + 7.0 * span * doubt / (3.0 * max(count - 1, 1))
     fixed = 1.0 + float(offsets[best].sum())
+    most = depth + 1.0  # no step yields more, whatever the cuts of a sample say
     mean = fixed + float(values.mean())
-    high = min(mean + width, depth + 1.0)
+    high = min(mean + width, most)
+    mean = min(mean, most)
     return LevelCutBound(mean, high, count, level, tuple(float(slope) for slope in chosen[:, 0]))
 
 
