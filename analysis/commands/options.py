@@ -45,7 +45,7 @@ Threads = Annotated[
     int | None,
     typer.Option(min=1, max=MOST_THREADS, help="CPU threads. Default: torch's choice.", rich_help_panel=MACHINE),
 ]
-Limit = Annotated[int | None, typer.Option(min=1, max=1 << 40, help="Use the first prompts only.")]
+Limit = Annotated[int | None, typer.Option(min=1, max=1 << 40, metavar="N", help="Use the first prompts only.")]
 # Named alone: the form with --no- would widen the help's first column until it cuts the other names.
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python files that come with a model.", rich_help_panel=MACHINE)

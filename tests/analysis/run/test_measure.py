@@ -297,7 +297,7 @@ def kill(kind: str, source: Path, folder: Path, kills: int, seed: int) -> int:
 
 
 def test_twenty_kills_on_a_trace(tmp_path: Path) -> None:
-    trace = write_small_trace(tmp_path / "trace.safetensors", positions=160)
+    trace = write_small_trace(tmp_path / "trace.safetensors", positions=64)
     assert kill("trace", trace, tmp_path, 20, seed=1) >= 5
 
 
