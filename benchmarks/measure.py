@@ -23,8 +23,9 @@ from analysis.models.processing import settings_of
 from analysis.run.columns import table_of_logits
 from analysis.run.scheduling import one_behind
 from benchmarks.timing import medians
+from otm.table.table import Wanted
 
-KS = tuple(range(1, 9))
+ALL = Wanted.of(range(1, 9), None)
 WINDOWS, LENGTH = 4, 256
 ROWS, LARGE = 32, (49_152, 128_256)
 
@@ -47,9 +48,9 @@ def shipped_pair(threads: int, seconds: float) -> list[dict[str, Any]]:
     functions: dict[str, Callable[[], object]] = {"both forward passes": lambda: pair.logits(rows)}
     for name, setting in (("temperature 1", (1.0, 1.0)), ("temperature 0.7, top-p 0.9", (0.7, 0.9))):
         settings = settings_of(*([value] for value in setting))
-        functions[f"measure, {name}"] = lambda settings=settings: table_of_logits(draft, target, settings, KS, threads=threads)
+        functions[f"measure, {name}"] = lambda settings=settings: table_of_logits(draft, target, settings, ALL, threads=threads)
         functions[f"measure, {name}, without numba"] = lambda settings=settings: _without_numba(
-            lambda: table_of_logits(draft, target, settings, KS, threads=threads)
+            lambda: table_of_logits(draft, target, settings, ALL, threads=threads)
         )
     device = f"cpu, {threads} thread{'s' if threads > 1 else ''}"
     times = medians(functions, seconds=seconds)
@@ -66,7 +67,7 @@ def one_batch_behind(threads: int, seconds: float) -> list[dict[str, Any]]:
 
     def columns(logits: Any) -> object:
         both = (side.reshape(-1, pair.num_tokens).numpy() for side in logits)
-        return table_of_logits(*both, settings, KS, threads=threads)
+        return table_of_logits(*both, settings, ALL, threads=threads)
 
     read = [pair.logits(window) for window in rows]
     functions: dict[str, Callable[[], object]] = {
@@ -105,7 +106,7 @@ def _large(device: str, vocabulary: int, precision: str, seconds: float) -> list
     functions: dict[str, Callable[[], object]] = {
         "both softmaxes": lambda: [torch.softmax(z, dim=-1) for z in wide],
         "measure, temperature 1": lambda: table_of_logits(
-            *given, settings_of([1.0], [1.0]), KS, precision=precision, threads=threads
+            *given, settings_of([1.0], [1.0]), ALL, precision=precision, threads=threads
         ),
     }
     hardware = torch.cuda.get_device_name() if device == "cuda" else f"cpu, {threads} threads"
