@@ -23,9 +23,10 @@ from analysis.models.processing import settings_of
 from analysis.run.columns import table_of_logits
 from analysis.run.scheduling import one_behind
 from benchmarks.timing import medians
-from otm.table.table import Wanted
+from otm.table.arrays import RACES
+from otm.table.table import NAMES, Wanted
 
-ALL = Wanted.of(range(1, 9), None)
+ALL, NO_RACES = (Wanted.of(range(1, 9), names) for names in (None, [name for name in NAMES if name not in RACES]))
 WINDOWS, LENGTH = 4, 256
 ROWS, LARGE = 32, (49_152, 128_256)
 
@@ -105,9 +106,16 @@ def _large(device: str, vocabulary: int, precision: str, seconds: float) -> list
     wide = [z.to(getattr(torch, precision)) for z in both]
     functions: dict[str, Callable[[], object]] = {
         "both softmaxes": lambda: [torch.softmax(z, dim=-1) for z in wide],
-        "measure, temperature 1": lambda: table_of_logits(
-            *given, settings_of([1.0], [1.0]), ALL, precision=precision, threads=threads
-        ),
+        **{
+            f"measure, {name}": lambda top_p=top_p, wanted=wanted: table_of_logits(
+                *given, settings_of([1.0], [top_p]), wanted, precision=precision, threads=threads
+            )
+            for name, top_p, wanted in (
+                ("temperature 1", 1.0, ALL),
+                ("temperature 1, no races", 1.0, NO_RACES),
+                ("temperature 1, top-p 0.9", 0.9, ALL),
+            )
+        },
     }
     hardware = torch.cuda.get_device_name() if device == "cuda" else f"cpu, {threads} threads"
     times = medians({k: _finished(f, device) for k, f in functions.items()}, seconds=seconds)
