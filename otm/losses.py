@@ -263,10 +263,11 @@ def _best_by_row(logits: NDArray[np.float64], q: NDArray[np.float64], k: int) ->
     """Return for each row the best acceptance over temperatures of a softmax on its finite logits; 0 without one."""
     found, some = np.zeros(len(q)), np.isfinite(logits).any(-1)
     if some.any():
-        rows, targets = logits[some], q[some]
-        found[some] = _search(
-            lambda heat: _optimum(np.asarray(Processing()(rows / heat[:, None])), targets, k), rows=int(some.sum())
-        )[1]
+        with np.errstate(over="ignore"):  # below the largest by more than there are numbers: −∞, without mass either way
+            rows, targets = logits[some] - logits[some].max(-1, keepdims=True), q[some]
+            found[some] = _search(
+                lambda heat: _optimum(np.asarray(Processing()(rows / heat[:, None])), targets, k), rows=int(some.sum())
+            )[1]
     return found
 
 

@@ -46,6 +46,13 @@ def measure(
     from_trace: Annotated[Path | None, typer.Option(help="Trace of top-m log-probabilities, instead of models.")] = None,
     positions: Annotated[str, typer.Option(help="text, target, draft or on-policy: where the models are compared.")] = "text",
     k: Annotated[str, typer.Option(help="Numbers of drafts, such as 1-8 or 1,2,4,8.")] = "1-8",
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Schemes and statistics by name, comma-separated, such as optimum_iid,kseq_iid,tv; half the time without "
+            "the races. Default: all."
+        ),
+    ] = None,
     temperature: Annotated[str, typer.Option(help="Sampling temperatures of both models, comma-separated.")] = "1.0",
     draft_temperature: Annotated[
         str | None,
@@ -114,6 +121,7 @@ def measure(
     )
     settings = Settings(
         k=tuple(integers(k)),
+        columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
         temperatures=reals(temperature, "temperature"),
         draft_temperatures=() if draft_temperature is None else reals(draft_temperature, "draft-temperature"),
         top_ps=reals(top_p, "top-p"),

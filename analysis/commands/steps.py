@@ -33,14 +33,18 @@ def steps(
 
     import numpy as np
 
+    from otm import Processing
+
     from ..decode.steps import compare_steps, windows
     from ..files import read_small, write_json
     from ..models.causal import pair_models
+    from ..models.processing import Setting
     from ..models.source import PairSource, loaded
 
     sizes = [_size(each) for each in sequences or ["4,4", "8,8"]]
     pair = loaded(PairSource(draft, target, device, device_map, dtype, trust_remote_code))
-    models = pair_models(pair, temperature, top_p)
+    processing = Processing(temperature=temperature, top_p=top_p)
+    models = pair_models(pair, Setting(processing, processing))
     tokens = pair.encode(read_small(text, 1 << 28).decode())
     for note in pair.notes:
         typer.echo(f"note     {note}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from otm.table import TableColumn, table_columns
+from otm.table.table import DESCRIPTIONS
 
 from ..errors import AnalysisError
 from ..files import is_file, make_folder, plain_json, read_small, shortened, write_json
@@ -41,6 +42,7 @@ def manifest_of(
     described: dict[str, Any],
     plan: dict[str, int],
     columns: Sequence[TableColumn],
+    statistics: Collection[str] = DESCRIPTIONS,
 ) -> Manifest:
     """Return the manifest of a new run.
 
@@ -50,6 +52,7 @@ def manifest_of(
         described: where the values come from: models or trace, software, machine.
         plan: how many prompts or positions there are, and how they are cut into shards.
         columns: what the shards hold besides the statistics.
+        statistics: which of these they hold.
     """
     lost = loss_statistics(settings["k"]) if settings.get("losses") else []
     return {
@@ -70,7 +73,10 @@ def manifest_of(
             }
             for column in columns
         ],
-        "statistics": [{"column": name, "name": shown, "unit": unit} for name, shown, unit in (*_STATISTICS, *lost)],
+        "statistics": [
+            {"column": name, "name": shown, "unit": unit}
+            for name, shown, unit in (*(row for row in _STATISTICS if row[0] in statistics), *lost)
+        ],
         "plan": plan,
     }
 

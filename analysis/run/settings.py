@@ -9,6 +9,7 @@ from typing import Any
 
 import otm
 from otm.table import table_columns
+from otm.table.table import Wanted
 
 from ..errors import AnalysisError
 from ..models.processing import AS_THEY_ARE, Setting, settings_of
@@ -33,6 +34,7 @@ class Settings:
     """What is measured: everything that the values depend on besides models, prompts and software."""
 
     k: tuple[int, ...] = (1, 2, 4, 8)
+    columns: tuple[str, ...] | None = None  # as of `otm.acceptance_table`: all, if None
     temperatures: tuple[float, ...] = (1.0,)
     draft_temperatures: tuple[float, ...] = ()  # the target's, if empty
     top_ps: tuple[float, ...] = (1.0,)
@@ -59,7 +61,18 @@ class Settings:
         """What a run says of its settings: with a trace only those that mean something for it."""
         said = {name: value for name, value in self.otherwise.recorded.items() if name not in ("temperature", "top_p")}
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k != "otherwise" and (k, v) != ("losses", False)}
+        if self.columns is None:  # what is measured is listed in the manifest anyway, and earlier runs had all
+            del fields["columns"]
         return meaningful(fields | said)
+
+    @property
+    def wanted(self) -> Wanted:
+        """The columns that are filled; a scheme comes with its optimum, which a report compares it with."""
+        if self.columns is None:
+            return Wanted.of(self.k, None)
+        optima = {column.optimum for column in table_columns(self.k, columns=self.columns)}
+        added = {column.stem for column in table_columns(self.k) if column.name in optima}
+        return Wanted.of(self.k, (*self.columns, *sorted(added)))
 
 
 def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
@@ -69,7 +82,10 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
         settings: what is to be measured.
         positions: the kinds of positions to choose from.
     """
-    table_columns(settings.k)
+    if not settings.wanted.columns:
+        raise AnalysisError(
+            f"A run needs a scheme; {', '.join(settings.columns or ())} name none for these k. Add optimum_iid."
+        )
     for name in ("seed", "max_tokens", "new_tokens", "block", "shard_prompts", "batch_elements", "threads", "save_logits"):
         least = 0 if name in ("seed", "save_logits") else 1
         otm.pmf.check_count(getattr(settings, name), name=name, minimum=least)

@@ -41,7 +41,7 @@ from analysis.run.scheduling import Workers
 from analysis.run.settings import OF_MODELS, Settings
 from analysis.trace.traces import write_manifest
 from otm import Processing
-from otm.table.table import DESCRIPTIONS
+from otm.table.table import DESCRIPTIONS, Wanted
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 
 KILLING = Path(__file__).with_name("killing.py")
@@ -282,7 +282,7 @@ def test_no_forward_pass_waits_for_the_columns_of_the_last_one(monkeypatch: pyte
 def test_threads_change_no_value() -> None:
     rng = np.random.default_rng(0)
     draft, target = (rng.standard_normal((90, 4096)).astype(np.float32) for _ in range(2))
-    one, two = (table_of_logits(draft, target, settings_of([1.0], [1.0]), (1, 2), threads=n) for n in (1, 2))
+    one, two = (table_of_logits(draft, target, settings_of([1.0], [1.0]), Wanted.of((1, 2), None), threads=n) for n in (1, 2))
     assert np.array_equal(one, two)
 
 
