@@ -42,6 +42,7 @@ RESULTS: dict[str, Callable[[], Tabular]] = {
     "Coupling": lambda: otm.coupling(otm.KSeq(), PROBLEM),
     "Optimum": lambda: otm.optimum(PROBLEM),
     "Estimate": lambda: otm.estimate(otm.KSeq(), PROBLEM, samples=50, rng=np.random.default_rng(0)),
+    "AcceptanceTable": lambda: otm.acceptance_table(draft=[[0.5, 0.5], [0.75, 0.25]], target=[[0.25, 0.75]], k=[1, 2]),
     "Losses": lambda: otm.losses.acceptance_losses(np.zeros((3, 4)), np.arange(12.0).reshape(3, 4)),
     "DecoderRanking": lambda: rank_decoders([SpeculativeSampling(2), BlockVerification(2)], **MODELS, context=[]),
     "ExactAudit": lambda: otm.audit.exact(trusting, PROBLEM),

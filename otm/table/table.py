@@ -17,11 +17,12 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm import drawing
 from otm._arrays import Array, clip, host_views, is_on_host, namespace, num_threads, reserve, share, to_numpy, unit_rows
 from otm._numba import compiled
 from otm.drafts import IID, Greedy, Law, TopK, WithoutReplacement
@@ -30,6 +31,7 @@ from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, align_pair, as_pmfs, as_rows, plain_array
 from otm.problem import keyword_only
 from otm.table import arrays
+from otm.tabular import OneTable, Table
 from otm.verbs import check_ks
 from otm.verifiers import (
     Fuzzy,
@@ -47,6 +49,9 @@ from otm.verifiers import (
     TypicalAcceptance,
     Verifier,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ColumnDefinition = Literal["membership", "rule", "bound"]
 
@@ -80,9 +85,9 @@ class TableColumn:
         return self.name.removesuffix(f"_k{self.k}")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class AcceptanceTable:
-    """Acceptances and descriptions of a batch.
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class AcceptanceTable(OneTable):
+    """Acceptances and descriptions of a batch; shown by their means over it.
 
     Attributes:
         columns: what the rows of `values` are.
@@ -94,6 +99,26 @@ class AcceptanceTable:
     columns: tuple[TableColumn, ...]
     values: Array
     description: dict[str, Array]
+
+    def __repr__(self) -> str:
+        return f"AcceptanceTable({len(self.columns)} columns, batch of shape {tuple(self.values.shape[1:])})"
+
+    def data(self) -> Table:
+        """Return a row for each column, with its mean over the batch."""
+        means = to_numpy(self.values).reshape(len(self.columns), -1).mean(axis=1)
+        rows = [(c.name, c.label, c.law, c.k, c.definition, float(mean)) for c, mean in zip(self.columns, means, strict=True)]
+        return Table(columns=("column", "scheme", "law", "k", "definition", "mean"), rows=tuple(rows))
+
+    def _draw(self, ax: Axes) -> None:
+        """Draw mean acceptances of i.i.d. drafts against k: the optimum, and the best five lossless schemes by the last k."""
+        curves: dict[str, dict[int, float]] = {}
+        for column, (*_, mean) in zip(self.columns, self.data().rows, strict=True):
+            if column.law == IID.__name__ and column.lossless and column.definition == "membership":
+                curves.setdefault(column.label, {})[column.k] = mean
+        lines = [drawing.Line(name, list(c), list(c.values()), best=name == "optimum") for name, c in curves.items()]
+        lines.sort(key=lambda line: (not line.best, -len(line.x), -line.y[-1]))
+        ks = sorted({column.k for column in self.columns})
+        drawing.draw_lines(ax, lines[: drawing.MOST_LINES], xlabel="number of drafts k", ylabel="mean acceptance", ticks=ks)
 
     def __getitem__(self, name: str) -> Array:
         """Return one column `(...)` by name."""
