@@ -48,6 +48,7 @@ PROVEN_LOWER: Mapping[Verifier, Callable[[Problem], Array]] = {
 _WIDTH = 100
 _LONGEST_NAME = 50
 _LONGEST_BESIDE_ALL = 45
+_LONGEST_LABEL = 28
 _SEED = 1
 """Of the generator unless one is given: the same call gives the same table."""
 
@@ -155,14 +156,13 @@ class Comparison(Tabular):
         lines = [drawing.Line("optimum", ks, best, best=True)]
         curves = _merged_curves(exact, ks) + ([] if self.folded else _merged_curves(lossy, ks, ", lossy"))
         curves.sort(key=lambda line: -float(np.nanmean(line.y)))
-        for line in curves:
-            if len(curves) > drawing.MOST_LINES and np.allclose(line.y, best, rtol=0, atol=_SAME):
-                lines[0] = dataclasses.replace(lines[0], label=f"optimum = {line.label}")
-                curves.remove(line)
-                break
+        if self.folded:  # nobody asked for a scheme of one k, or for one that runs along the optimum
+            attaining = [line for line in curves if np.allclose(line.y, best, rtol=0, atol=_SAME)]
+            lines[0] = dataclasses.replace(lines[0], label="optimum, attained" if attaining else "optimum")
+            curves = [line for line in curves if line not in attaining and np.isfinite(line.y).sum() > (len(ks) > 1)]
         lines += curves[: drawing.MOST_LINES - 1]
         drawing.draw_lines(ax, lines, xlabel="number of drafts k", ticks=ks)
-        beside = f" ({', '.join(other.title for other in others)}: not shown)" if others else ""
+        beside = f" (the first of {1 + len(others)} laws)" if others else ""
         ax.set_title(f"{law.title} drafts{beside}", fontsize=10)
 
     def _laws(self) -> list[type[Law]]:
@@ -252,7 +252,7 @@ def compare(
     if samples is not None:
         draws = _Draws(everywhere=int(samples), otherwise=int(samples))
     generator = np.random.default_rng(_SEED) if rng is None else check_rng(rng)
-    chosen_verifiers = [make() for make in VERIFIERS] if verifiers is None else _instances(verifiers)
+    chosen_verifiers = [make() for make in VERIFIERS] if verifiers is None else check_verifiers(verifiers)
     chosen_verifiers = _distinct(chosen_verifiers)
     chosen_laws = _distinct(list(SINGLE_DRAFTER_LAWS) if laws is None else _classes(laws))
     if not chosen_verifiers or not chosen_laws:
@@ -314,7 +314,7 @@ def _is_one_draw(problem: Problem) -> bool:
     return problem.law.k == 1 and np.allclose(problem.law.inclusion(problem.draft), problem.draft, rtol=0.0, atol=1e-15)
 
 
-def _instances(verifiers: object) -> list[Verifier]:
+def check_verifiers(verifiers: object) -> list[Verifier]:
     """Return the verifiers that the caller names, or raise `InvalidParameter` for a class or a bare verifier."""
     if isinstance(verifiers, Sequence) and all(isinstance(verifier, Verifier) for verifier in verifiers):
         return list(verifiers)
@@ -510,11 +510,20 @@ def _merged_curves(rows: Sequence[ComparisonRow], ks: Sequence[int], remark: str
         y = [float("nan") if row is None or _value(row) is None else float(_value(row)) for row in found]  # type: ignore[arg-type]
         low = [float("nan") if e is None else e.low for e in sampled]
         high = [float("nan") if e is None else e.high for e in sampled]
-        if not np.isfinite(y).any():
-            continue
-        same = next((i for i, line in enumerate(lines) if np.allclose(line.y, y, rtol=0, atol=_SAME, equal_nan=True)), None)
-        if same is None:
+        if np.isfinite(y).any():
             lines.append(drawing.Line(_name(verifier) + remark, list(ks), y, low, high))
-        elif len(lines[same].label) + len(_name(verifier)) < _LONGEST_NAME:
-            lines[same] = dataclasses.replace(lines[same], label=f"{lines[same].label}, {_name(verifier)}")
-    return lines
+    lines.sort(key=lambda line: -int(np.isfinite(line.y).sum()))  # those known everywhere first
+    kept: list[drawing.Line] = []
+    for line in lines:
+        same = next((i for i, other in enumerate(kept) if _covers(other, line)), None)
+        if same is None:
+            kept.append(line)
+        elif len(kept[same].label) + len(line.label) < _LONGEST_LABEL:
+            kept[same] = dataclasses.replace(kept[same], label=f"{kept[same].label}, {line.label}")
+    return kept
+
+
+def _covers(line: drawing.Line, other: drawing.Line) -> bool:
+    """Whether a line runs through all the points of another."""
+    known = np.isfinite(other.y)
+    return bool(np.allclose(np.asarray(line.y)[known], np.asarray(other.y)[known], rtol=0, atol=_SAME))

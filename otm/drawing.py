@@ -115,6 +115,8 @@ INK, PALE, SHADE, QUIET = "#222222", "#E8E8E8", "#BBD7EA", "#6B6B6B"
 SERIES: Final = ("#0072B2", "#D55E00", "#009E73", "#882255", "#6A3D9A")
 """Of the palette, what is also legible as text on white."""
 
+MOST_BARS: Final = 12
+_NOTHING: Final = 1e-9
 _LABEL: Final = 8.5
 _LEADING: Final = 1.25
 _NEAR: Final = 12.0
@@ -265,34 +267,44 @@ def spread(wanted: NDArray[np.float64], apart: float) -> NDArray[np.float64]:
 def draw_bars(ax: Axes, names: Sequence[str], values: Sequence[float], *, xlabel: str, digits: int = 4) -> None:
     """Draw horizontal bars from the top down, each with its name and its number."""
     place = np.arange(len(names))[::-1]
-    ax.barh(place, values, height=0.62, color=SERIES[0], alpha=0.85)
+    ax.barh(place, values, height=0.62, color=SERIES[0])
     ax.set_yticks(place, list(names))
     ax.grid(axis="y", visible=False)
+    widest = max((abs(value) for value in values), default=0.0)
     for at, value in zip(place, values, strict=True):
+        inside = value > 0.3 * widest
         ax.annotate(
-            f"{value:.{digits}f}",
+            f"{max(value, 0.0) if value > -_NOTHING else value:.{digits}f}",
             (value, at),
-            xytext=(3 if value >= 0 else -3, 0),
+            xytext=(-3 if inside else 3, 0),
             textcoords="offset points",
             va="center",
-            ha="left" if value >= 0 else "right",
+            ha="right" if inside else "left",
             fontsize=_LABEL,
-            color=INK,
+            color="white" if inside else INK,
         )
-    ax.margins(x=0.16)
+    ax.margins(x=0.1)
     ax.set_xlabel(xlabel)
 
 
 def draw_pair(
     ax: Axes, first: NDArray[np.float64], second: NDArray[np.float64], *, names: Sequence[str], labels: tuple[str, str]
 ) -> None:
-    """Draw two distributions as bars side by side, and what they have in common in front of both."""
-    place = np.arange(len(first))
+    """Draw two distributions as bars side by side, and what they have in common in front of both.
+
+    Beyond twelve tokens those with the most mass are drawn, and the rest as one.
+    """
     common = np.minimum(first, second)
+    total = float(common.sum())
+    if len(first) > MOST_BARS:
+        shown = np.sort(np.argsort(-np.maximum(first, second), kind="stable")[: MOST_BARS - 1])
+        names = [*(names[i] for i in shown), "rest"]
+        first, second, common = (np.append(x[shown], max(0.0, x.sum() - x[shown].sum())) for x in (first, second, common))
+    place = np.arange(len(first))
     for offset, values, label, colour in ((-0.21, first, labels[0], "#E69F00"), (0.21, second, labels[1], "#0072B2")):
         ax.bar(place + offset, values, 0.4, color=colour, alpha=0.55, label=label)
         ax.bar(place + offset, common, 0.4, color="none", edgecolor=INK, hatch="////", lw=0.0)
-    ax.bar(place, common, 0.82, color="none", edgecolor=INK, lw=0.8, label=f"in common: {common.sum():.4f}")
+    ax.bar(place, common, 0.82, color="none", edgecolor=INK, lw=0.8, label=f"in common: {total:.4f}")
     ax.set_xticks(place, list(names))
     ax.set_ylabel("probability")
     ax.grid(axis="x", visible=False)

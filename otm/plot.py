@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from otm import drawing
-from otm.comparison import Comparison, compare
+from otm.comparison import Comparison, check_verifiers, compare
 from otm.divergences import kl_divergence
 from otm.drafts import IID
 from otm.errors import InvalidParameter, TooLarge
@@ -22,7 +22,7 @@ from otm.problem import Problem, check_problem, keyword_only, require_law
 from otm.results import Coupling, Optimum
 from otm.sequence import DraftTree
 from otm.trees import OptimalTree, TreeShape
-from otm.verbs import acceptance, optimal_acceptance
+from otm.verbs import acceptance, check_ks, optimal_acceptance
 from otm.verifiers import PLANS, VERIFIERS, Verifier, gamma_star
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["coupling", "curves", "frontier", "overlap", "pair", "tree"]
 
-_MOST_TOKENS: Final = 12
 _MOST_NODES: Final = 400
 _MOST_POINTS: Final = 8
 _FRONTIER: Final = 33
@@ -74,14 +73,14 @@ def curves(
         return problem.plot(ax)
     single = check_problem(problem).single(purpose="otm.plot.curves")
     law = type(single.law)
-    ks = list(k)
+    ks = check_ks(k)
     if verifiers is None:
         verifiers = [
             make()
             for make in VERIFIERS
             if make.lossless and not issubclass(make, PLANS) and any(make().supports(law(count)) for count in ks)
         ]
-    elif len(verifiers) >= drawing.MOST_LINES:
+    elif len(check_verifiers(verifiers)) >= drawing.MOST_LINES:
         raise InvalidParameter(
             f"Beside the optimum there is room for {drawing.MOST_LINES - 1} verifiers; got {len(verifiers)}."
         )
@@ -115,10 +114,6 @@ def pair(*, draft: object, target: object, tokens: Sequence[str] | None = None, 
     p, q = single.draft, single.target
     names = _names(tokens, len(p))
     common = float(np.minimum(p, q).sum())
-    if len(p) > _MOST_TOKENS:
-        shown = np.sort(np.argsort(-np.maximum(p, q), kind="stable")[: _MOST_TOKENS - 1])
-        names = [*(names[i] for i in shown), "rest"]
-        p, q = (np.append(x[shown], max(0.0, 1.0 - x[shown].sum())) for x in (p, q))
     axes = drawing.axes_or_new(ax)
     drawing.draw_pair(axes, p, q, names=names, labels=("draft p", "target q"))
     axes.set_title(f"Σ min(p, q) = {common:.4f}", fontsize=10)
@@ -287,7 +282,7 @@ def frontier(
     single = check_problem(problem).single(purpose="otm.plot.frontier")
     if verifiers is None:
         verifiers = [make() for make in VERIFIERS if not make.lossless and make().supports(single.law)]
-    if len(verifiers) > _MOST_POINTS:
+    if len(check_verifiers(verifiers)) > _MOST_POINTS:
         raise InvalidParameter(f"A frontier holds up to {_MOST_POINTS} labelled schemes; got {len(verifiers)}. Name fewer.")
     best = float(optimal_acceptance(single))
     found: list[tuple[Verifier, float, float]] = []

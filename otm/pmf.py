@@ -393,7 +393,7 @@ def check_counts(values: object, *, name: str, minimum: int = 1) -> list[int]:
 
 
 def check_rng(rng: object) -> np.random.Generator:
-    """Return `rng` if it is a NumPy generator, or raise `InvalidParameter`: nothing seeds inside the package.
+    """Return `rng` if it is a NumPy generator, or raise `InvalidParameter`: no sampler makes one of its own.
 
     >>> check_rng(np.random.default_rng(0)).random() < 1
     True

@@ -215,7 +215,7 @@ def shown(value: Any) -> str:
         number = float(value)
         if not math.isfinite(number):
             return "—" if math.isnan(number) else "∞" if number > 0 else "−∞"
-        return f"{number:.1e}" if 0 < abs(number) < 5e-7 else f"{number:.6f}"
+        return f"{number:.1e}" if 1e-15 < abs(number) < 5e-7 else f"{abs(number) if abs(number) < 1e-15 else number:.6f}"
     return str(value)
 
 

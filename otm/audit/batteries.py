@@ -11,10 +11,11 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
+from otm import drawing
 from otm.audit import instances
 from otm.audit.block_samples import sampled_blocks
 from otm.audit.candidate import (
@@ -46,6 +47,9 @@ from otm.pmf import check_count, check_counts, check_real, check_rng
 from otm.problem import Problem
 from otm.sequence.models import LanguageModel, TableModel
 from otm.verifiers.base import Verifier
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_ROWS = 12
 """Instances that a table of a report lists, worst first."""
@@ -117,6 +121,18 @@ class BatteryAudit(Audit):
         drawn = [samples.false_alarm for samples in map(_samples_of, self.audits.values()) if samples is not None]
         probed = [FALSE_ALARM for audit in self.audits.values() if isinstance(audit, IntegratedAudit) and audit.unproved]
         return sum(drawn) + sum(probed)
+
+    @property
+    def parts(self) -> Mapping[str, Audit]:
+        """The audit of each instance."""
+        return self.audits
+
+    def _draw(self, ax: Axes) -> None:
+        worst = sorted(self.audits, key=lambda label: -self.audits[label].severity)[: drawing.MOST_BARS]
+        severities = [self.audits[label].severity for label in worst]
+        drawing.draw_bars(ax, worst, severities, xlabel="total variation to the target, at least")
+        beside = f", the worst {len(worst)} of {len(self.audits)} instances" * (len(worst) < len(self.audits))
+        ax.set_title(f"{self.name}: {self.verdict}{beside}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
         """Return the figures of the worst."""

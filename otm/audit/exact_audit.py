@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from otm import drawing
 from otm.audit.callables import answers_on, unwrapped
 from otm.audit.candidate import NO_TOKEN, as_candidate
 from otm.audit.coverage import Coverage, covering
@@ -26,6 +27,9 @@ from otm.problem import Problem, check_problem
 from otm.results import Coupling
 from otm.verbs import coupling, optimal_acceptance, prepare
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _QUADRATURE = 1e-10
 """Races integrate their joint law numerically, with errors below 2e-12 per entry."""
@@ -83,6 +87,11 @@ class ExactAudit(IntegratedAudit):
     def coverage(self) -> Coverage:
         """One problem, one token."""
         return covering(self.problem, by=self.means, untested=(*self.hidden, "later tokens of a block"))
+
+    def _draw(self, ax: Axes) -> None:
+        names = [str(token) for token in range(len(self.output_law))]
+        drawing.draw_pair(ax, self.output_law, self.problem.target, names=names, labels=("output π", "target q"))
+        ax.set_title(f"{self.name}: {self.verdict}, total variation {self.total_variation:.4f}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""

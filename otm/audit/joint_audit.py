@@ -13,11 +13,12 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm import drawing
 from otm.audit.boxes import Escape
 from otm.audit.candidate import CandidateFailure, Failed, WholeCandidate, outcome_of
 from otm.audit.coverage import SAMPLES, Coverage
@@ -27,11 +28,14 @@ from otm.audit.integration import BRANCHING, CONTRADICTED, rounding_tolerance
 from otm.audit.markdown import number, table
 from otm.audit.sampled_audit import SampledAudit, check_errors, outputs
 from otm.audit.tracing import explore, surprising
-from otm.audit.verdicts import Audit, Verdict
+from otm.audit.verdicts import SingleAudit, Verdict
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_instance, check_real, check_rng
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_SAMPLES = 200_000
 """Largest plan of samples: code that decodes is slow."""
@@ -44,7 +48,7 @@ Next = Callable[[Row], NDArray[np.float64]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class JointAudit(Audit):
+class JointAudit(SingleAudit):
     """What code writes on one instance, against the target; `str` gives the report in Markdown.
 
     Attributes:
@@ -125,6 +129,10 @@ class JointAudit(Audit):
             return None
         index = int(np.abs(self.law - self.target_law).argmax())
         return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
+
+    def _draw(self, ax: Axes) -> None:
+        drawing.draw_bars(ax, [self.instance], [self.total_variation], xlabel="total variation to the target")
+        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""

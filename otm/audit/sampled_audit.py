@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm import drawing
 from otm.audit.callables import run_rows, unwrapped
 from otm.audit.candidate import (
     BatchCandidate,
@@ -32,13 +33,16 @@ from otm.audit.evidence import (
     variation_interval,
 )
 from otm.audit.markdown import number, table
-from otm.audit.verdicts import Audit, Verdict
+from otm.audit.verdicts import SingleAudit, Verdict
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import as_pmf, check_instance, check_real, check_rng, plain_integers
 from otm.problem import Problem, check_problem
 from otm.results import is_member
 from otm.verbs import optimal_acceptance, prepare, run
 from otm.verifiers.base import Verifier
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_CELLS = 256
 """Largest number of cells that output counts are kept in; a larger vocabulary is pooled by q/p."""
@@ -55,7 +59,7 @@ _Drawn = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class SampledAudit(Audit):
+class SampledAudit(SingleAudit):
     """What samples say about a verifier on one problem; `str` gives the report in Markdown.
 
     Attributes:
@@ -131,6 +135,12 @@ class SampledAudit(Audit):
     def severity(self) -> float:
         """The lower end of the interval."""
         return self.total_variation.low
+
+    def _draw(self, ax: Axes) -> None:
+        named = {"total variation": self.total_variation, "accepted, by membership": self.membership, "by the rule": self.rule}
+        known = {name: (0.5 * (i.low + i.high), i.low, i.high) for name, i in named.items() if i is not None}
+        drawing.draw_intervals(ax, list(known), list(known.values()), xlabel="95 % intervals")
+        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""

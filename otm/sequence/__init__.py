@@ -30,7 +30,7 @@ from otm.sequence.models import (
     sequence_law,
 )
 from otm.sequence.prefix_tree import PrefixTree
-from otm.sequence.ranking import RankedDecoder, rank_decoders
+from otm.sequence.ranking import DecoderRanking, RankedDecoder, rank_decoders
 from otm.sequence.refined_scores import RefinedScores
 from otm.sequence.sampled_tree import PredictableTree, SampledTree
 from otm.sequence.source import Outcomes, Source, Uniforms, outcomes
@@ -69,6 +69,7 @@ __all__ = [
     "BlockMarginals",
     "BlockVerification",
     "Decoder",
+    "DecoderRanking",
     "DelayedExpansion",
     "DraftSelection",
     "DraftTree",

@@ -27,7 +27,8 @@ from otm._numba import compiled
 from otm.drafts import IID, Greedy, Law, TopK, WithoutReplacement
 from otm.drafts.successive_cut import check_enough_tokens
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
-from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, align_pair, as_pmfs, as_rows
+from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, align_pair, as_pmfs, as_rows, plain_array
+from otm.problem import keyword_only
 from otm.table import arrays
 from otm.verbs import check_ks
 from otm.verifiers import (
@@ -193,6 +194,7 @@ def _columns(ks: tuple[int, ...]) -> tuple[TableColumn, ...]:
     )
 
 
+@keyword_only("otm.acceptance_table(draft=p, target=q, k=[1, 2])")
 def acceptance_table(
     *, draft: object, target: object, k: Iterable[int], log_draft: Array | None = None, log_target: Array | None = None
 ) -> AcceptanceTable:
@@ -263,8 +265,14 @@ def _as_given(given: dict[str, object], columns: tuple[TableColumn, ...]) -> Acc
     return table if sums is not None and np.abs(sums - 1.0).max() <= tolerance else None
 
 
-def _checked_log(log: Array, mass: Array, name: str) -> Array:
-    """Return logarithms of their distribution's shape, or say what is wrong with them."""
+def _checked_log(given: object, mass: Array, name: str) -> Array:
+    """Return logarithms of their distribution's kind and shape, or say what is wrong with them."""
+    log = plain_array(given, f"log_{name}")
+    if namespace(log) is not namespace(mass):
+        raise ShapeMismatch(
+            f"log_{name} must be the same kind of array as {name}; they are {type(log).__name__} and {type(mass).__name__}. "
+            "Convert one of them."
+        )
     if tuple(log.shape) != tuple(mass.shape):
         raise ShapeMismatch(
             f"log_{name} must have the shape of {name}, {tuple(mass.shape)}; it has {tuple(log.shape)}. "

@@ -62,7 +62,8 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         yield verb, {"verifier": verifier, "problem": PROBLEM}
     yield otm.acceptance, {"verifier": otm.KSeq(), "problem": PROBLEM, "by": "membership"}
     yield otm.acceptance_curve, {"verifier": otm.KSeq(), "problem": PROBLEM, "k": [1, 2], "by": "membership"}
-    yield otm.acceptance_table, {"draft": [P], "target": [Q], "k": [1, 2]}
+    logs = {"log_draft": np.log([P]), "log_target": np.log([Q])}
+    yield otm.acceptance_table, {"draft": [P], "target": [Q], "k": [1, 2], **logs}
     yield otm.compare, {"draft": P, "target": Q, "verifiers": [otm.KSeq()], "laws": [otm.IID], "k": [1, 2], "samples": 0}
     yield (
         otm.estimate,
@@ -73,8 +74,10 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         otm.from_logits,
         {"logits": [0.0, 1.0, 2.0], "temperature": 1.0, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "order": "vllm"},
     )
+    few: dict[str, dict[str, Any]] = {"curves": {"verifiers": [otm.KSeq()], "k": [1]}, "frontier": {"verifiers": []}}
     for picture in (plot.curves, plot.overlap, plot.frontier):
-        yield picture, {"problem": PROBLEM, "ax": figure.Figure().subplots()}
+        named = few.get(picture.__name__, {})
+        yield picture, {"problem": PROBLEM, **named, "ax": figure.Figure().subplots()}
     yield plot.pair, {"draft": P, "target": Q, "tokens": ["a", "b", "c"], "ax": figure.Figure().subplots()}
     yield plot.coupling, {"joint": otm.optimum(PROBLEM), "tokens": ["a", "b", "c"], "ax": figure.Figure().subplots()}
     yield plot.tree, {"drafted": SHAPE, "ax": figure.Figure().subplots()}
@@ -125,6 +128,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "seed": 1, "seconds": 9.0, "shrink_for": 0.0},
     )
     yield audit.battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "seed": 1, "seconds": 9.0, "shrink_for": 0.0}
+    yield audit.LogitCandidate, {"verify": first_matches, "order": "vllm", "temperatures": [1.0, 0.5], "name": "first"}
     yield audit.exact, {"candidate": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
     yield audit.exact_battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "tolerance": 1e-9, "shrink_for": 0.0}
     yield audit.log, {"records": _records(), "name": "x", "law": otm.IID(1), "false_alarm": 1e-9}

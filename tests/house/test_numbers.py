@@ -106,6 +106,15 @@ SAID: dict[str, dict[str, list[str]]] = {
     },
     "otm.verifiers.optimal.bins._MOST_BINS": {"2²⁰": ["otm/verifiers/optimal/verifier.py: an integer from 1 to {}"]},
     "otm.comparison._MOST_SEQUENCES_BY_DEFAULT": {"4,096": ["otm/comparison.py: and beyond {}"]},
+    "otm.plot._MOST_NODES": {"400": ["otm/plot.py: TooLarge: beyond {} vertices", "otm/plot.py: drafted tokens; up to {}"]},
+    "otm.comparison.DEFAULT_SAMPLES": {"20,000": ["otm/comparison.py: None takes {} where no exact value"]},
+    "otm.audit.instances.MOST_SEQUENCES": {
+        "512": [
+            "otm/audit/callables.py: and `TooLarge` beyond {} draft sequences",
+            "otm/audit/callables.py: for a problem; `TooLarge` beyond {} of them",
+            "docs/audit.md: on at most {} draft sequences, some milliseconds each",
+        ]
+    },
     "otm.trees.shape.MAX_NODES": {
         "fifty million": [
             "otm/trees/shape.py: beyond {} vertices",

@@ -107,6 +107,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.BlockMarginals": "a model, read from a table",
     "otm.sequence.BestVerification": "held against `otm.sequence.best_step` (tests/sequence/test_best_verification.py)",
     "otm.sequence.Decoder": "abstract",
+    "otm.sequence.DecoderRanking": "a result",
     "otm.sequence.DelayedExpansion": "a result",
     "otm.sequence.DraftTree": "holds a drafted tree",
     "otm.sequence.ExpectedStep": "a result",
