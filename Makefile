@@ -87,7 +87,7 @@ $(STAMPS)/analysis: $(STAMPS)/figures
 	touch $@
 
 $(STAMPS)/test: $(STAMPS)/analysis
-	$(PIP) --editable '.[analysis]' --group cluster --group hub --group spread --group test --group lint
+	$(PIP) --editable '.[analysis]' --group cluster --group hub --group spread --group test --group lint --group docs
 	touch $@
 
 $(STAMPS)/lint: $(STAMPS)/analysis
@@ -95,7 +95,7 @@ $(STAMPS)/lint: $(STAMPS)/analysis
 	touch $@
 
 $(STAMPS)/docs: $(STAMPS)/test
-	$(PIP) --group docs --group dist
+	$(PIP) --group dist
 	touch $@
 
 clean: ## removes the environment and everything built

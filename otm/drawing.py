@@ -159,9 +159,10 @@ def axes_or_new(ax: object, *, width: float = 5.6, height: float = 3.6) -> Axes:
     """
     kind = matplotlib_module("matplotlib.axes").Axes
     if ax is None:
-        pyplot = matplotlib_module("matplotlib.pyplot")  # before the style: loading it turns on that a notebook shows pictures
+        # Outside the style: the first figure loads a notebook's backend, which sets what later ones are shown by.
+        canvas = matplotlib_module("matplotlib.pyplot").figure(figsize=(width, height), layout="constrained")
         with style():
-            return pyplot.subplots(figsize=(width, height), layout="constrained")[1]  # type: ignore[no-any-return]
+            return canvas.subplots()  # type: ignore[no-any-return]
     if not isinstance(ax, kind):
         raise InvalidParameter(
             f"ax must be matplotlib axes, as plt.subplots() gives them; got {ax!r:.80}. Leave it out for new ones."

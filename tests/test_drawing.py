@@ -51,17 +51,20 @@ def test_what_is_written_in_a_colour_is_legible_on_white_and_told_apart_without_
     assert len({line.get_marker() for line in ax.lines[1::2]}) == 5
 
 
-def test_pyplot_is_loaded_outside_the_style(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A notebook's backend turns on what shows pictures as it is loaded; inside the style that would be undone at once."""
-    found: dict[str, Any] = {}
-    load = drawing.matplotlib_module
+def test_a_new_figure_is_made_outside_the_style(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one loads a notebook's backend, which turns on what shows pictures; the style would undo that at its end."""
+    from matplotlib import pyplot
 
-    def watched(name: str) -> Any:
-        found[name] = mpl.rcParams["font.size"]
-        return load(name)
+    found = []
+    make = pyplot.figure
 
-    monkeypatch.setattr(drawing, "matplotlib_module", watched)
+    def watched(**options: Any) -> Any:
+        found.append(mpl.rcParams["font.size"])
+        return make(**options)
+
+    monkeypatch.setattr(pyplot, "figure", watched)
     with mpl.rc_context({"backend": "agg", "font.size": 7.25}):
         axes = drawing.axes_or_new(None)
-        load("matplotlib.pyplot").close(axes.figure)
-    assert found["matplotlib.pyplot"] == 7.25
+        assert axes.xaxis.label.get_size() == drawing.STYLE["font.size"]
+        pyplot.close("all")
+    assert found == [7.25]

@@ -65,9 +65,9 @@ def verifier_rows() -> list[list[str]]:
 
 
 def law_rows() -> list[list[str]]:
-    """Return name, title, how it drafts, and cost of every registered draft law."""
+    """Return name, title, and how it drafts, of every registered draft law."""
     return [
-        [_signature(law), law.title, _cell(inspect.getdoc(law).partition("\n")[0]), _cell(part(law, "Cost"))]  # type: ignore[union-attr]
+        [_signature(law), law.title, _cell(inspect.getdoc(law).partition("\n")[0])]  # type: ignore[union-attr]
         for law in otm.drafts.LAWS
     ]
 
@@ -82,7 +82,7 @@ def decoder_rows() -> list[list[str]]:
 
 TABLES = {
     "verifiers": (("verifier", "draft laws", "lossless", "accuracy", "cost", "gradients", "reference"), verifier_rows),
-    "laws": (("call", "name", "how drafts are drawn", "cost"), law_rows),
+    "laws": (("call", "name", "how drafts are drawn"), law_rows),
     "decoders": (("call", "name", "what it does", "reference"), decoder_rows),
 }
 

@@ -20,7 +20,9 @@ laws = (otm.IID, otm.WithoutReplacement, otm.Greedy)
 # One panel for each draft law: black is the law's optimum, which no lossless verifier of that law exceeds.
 
 with drawing.style():
-    canvas, panels = plt.subplots(1, 3, figsize=(12.5, 3.8), sharey=True, layout="constrained")
+    canvas, panels = plt.subplots(
+        1, 3, figsize=(12.5, 3.8), sharey=True, layout="constrained"
+    )
     for axes, law in zip(panels, laws, strict=True):
         otm.plot.curves(problem.with_law(law(2)), k=range(1, 5), samples=500, ax=axes)
         axes.set_title(law.title)

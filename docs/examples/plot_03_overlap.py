@@ -26,4 +26,8 @@ with drawing.style():
 
 for k in (2, 4, 8):
     cut = otm.optimal_cut(problem.with_law(otm.IID(k)))
-    print(k, round(otm.optimal_acceptance(problem.with_law(otm.IID(k))), 6), np.flatnonzero(cut).tolist())
+    print(
+        k,
+        round(otm.optimal_acceptance(problem.with_law(otm.IID(k))), 6),
+        np.flatnonzero(cut).tolist(),
+    )

@@ -32,8 +32,16 @@ with drawing.style():
             label=str(verifier) + (" (needs p)" if i == 0 else ""),
         )
     bound = otm.bounds.poisson_representation_lower(problem)
-    axes.plot(total_variation, bound, color=drawing.PALETTE[4], ls=":", label="race, proved lower bound")
-    axes.set(xlabel="total variation between draft and target", ylabel="acceptance, one draft")
+    axes.plot(
+        total_variation,
+        bound,
+        color=drawing.PALETTE[4],
+        ls=":",
+        label="race, proved lower bound",
+    )
+    axes.set(
+        xlabel="total variation between draft and target", ylabel="acceptance, one draft"
+    )
     axes.legend()
 
 # %%
@@ -41,4 +49,8 @@ with drawing.style():
 
 for k in (1, 2, 4):
     several = problem.with_law(otm.IID(k))
-    print(k, otm.acceptance(otm.ListRace(), several, by="rule")[10].round(4), otm.optimal_acceptance(several)[10].round(4))
+    print(
+        k,
+        otm.acceptance(otm.ListRace(), several, by="rule")[10].round(4),
+        otm.optimal_acceptance(several)[10].round(4),
+    )

@@ -14,7 +14,14 @@ from otm import drawing
 
 draft, target = np.random.default_rng(1).dirichlet(np.full(20, 0.5), size=2)
 problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
-rules = [otm.Lenience(0.5), otm.TypicalAcceptance(), otm.Ensemble(0.2), otm.Cascade(), otm.TvOptimal(0.1), otm.Mentored(0.1)]
+rules = [
+    otm.Lenience(0.5),
+    otm.TypicalAcceptance(),
+    otm.Ensemble(0.2),
+    otm.Cascade(),
+    otm.TvOptimal(0.1),
+    otm.Mentored(0.1),
+]
 
 with drawing.style():
     canvas, panels = plt.subplots(1, 2, figsize=(11.0, 4.2), layout="constrained")

@@ -16,7 +16,9 @@ from otm.trees import TreeShape, acceptance_vector, optimal_tree, tree_expected_
 draft = otm.examples.zipf(30)
 problem = otm.Problem(draft=draft, target=np.roll(draft, 1), law=otm.WithoutReplacement(3))
 acceptance = acceptance_vector(otm.RecursiveRejection(), problem)
-print("the first, second, third child is accepted with probability", np.round(acceptance, 4))
+print(
+    "the first, second, third child is accepted with probability", np.round(acceptance, 4)
+)
 
 # %%
 # The best tree of sixteen vertices:
@@ -32,7 +34,11 @@ sizes = np.arange(1, 31)
 best = [optimal_tree(acceptance, num_nodes=int(n)).expected_tokens for n in sizes]
 chain = [tree_expected_tokens(acceptance, shape=TreeShape.chain(int(n))) for n in sizes]
 binary = [
-    tree_expected_tokens(acceptance, shape=TreeShape([(i - 1) // 2 + 1 if i > 1 else 0 for i in range(int(n))])) for n in sizes
+    tree_expected_tokens(
+        acceptance,
+        shape=TreeShape([(i - 1) // 2 + 1 if i > 1 else 0 for i in range(int(n))]),
+    )
+    for n in sizes
 ]
 
 with drawing.style():

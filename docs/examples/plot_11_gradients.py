@@ -39,11 +39,20 @@ by_acceptance = fitted(lambda draft: 1 - accepted(draft, 4))
 ks = np.arange(1, 9)
 with drawing.style():
     canvas, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
-    for i, (name, draft) in enumerate({"KL divergence": by_divergence, "acceptance of 4 drafts": by_acceptance}.items()):
+    for i, (name, draft) in enumerate(
+        {"KL divergence": by_divergence, "acceptance of 4 drafts": by_acceptance}.items()
+    ):
         axes.plot(
-            ks, [float(accepted(draft, int(k))) for k in ks], color=drawing.PALETTE[i], marker=drawing.MARKERS[i], label=name
+            ks,
+            [float(accepted(draft, int(k))) for k in ks],
+            color=drawing.PALETTE[i],
+            marker=drawing.MARKERS[i],
+            label=name,
         )
-        print(f"{name:24}", {int(k): round(float(accepted(draft, int(k))), 4) for k in (1, 4, 8)})
+        print(
+            f"{name:24}",
+            {int(k): round(float(accepted(draft, int(k))), 4) for k in (1, 4, 8)},
+        )
     axes.axvline(4, color="black", lw=0.8, ls=":")
     axes.set(xlabel="drafts k", ylabel="best acceptance")
     axes.legend(title="drafter trained on")

@@ -23,7 +23,9 @@ print(repr(record["prompt"]))
 with drawing.style():
     canvas, (left, right) = plt.subplots(1, 2, figsize=(12.0, 4.4), layout="constrained")
     otm.plot.pair(draft=draft, target=target, tokens=names, ax=left)
-    otm.plot.curves(problem, verifiers=[otm.KSeq(), otm.RecursiveRejection()], k=range(1, 11), ax=right)
+    otm.plot.curves(
+        problem, verifiers=[otm.KSeq(), otm.RecursiveRejection()], k=range(1, 11), ax=right
+    )
 
 # %%
 # What the optimum saves with two drafts:

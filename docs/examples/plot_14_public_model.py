@@ -14,18 +14,21 @@ from analysis.models.pair import load_pair
 from analysis.models.public import converted_folder
 from otm import drawing
 
-TEXT = (
-    "The verifier looks at what the draft model proposed, and keeps every token that the large model could have written itself."
-)
+TEXT = "The verifier looks at what the draft model proposed, and keeps every token that the large model could have written itself."
 public = (converted_folder("smollm2") / "config.json").is_file()
 if not public:
-    print("NOT SHOWN: the public model is not on this machine (`make public-model`); below is the pair in the repository")
+    print(
+        "NOT SHOWN: the public model is not on this machine (`make public-model`); below is the pair in the repository"
+    )
 pair = load_pair(target="smollm2" if public else None, device="cpu")
 
 # %%
 # Both models' distributions at every position of the text, and the best acceptance of one, two and four drafts there:
 
-draft, target = (otm.from_logits(logits[0].double()) for logits in pair.logits(torch.tensor([pair.encode(TEXT)])))
+draft, target = (
+    otm.from_logits(logits[0].double())
+    for logits in pair.logits(torch.tensor([pair.encode(TEXT)]))
+)
 problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
 best = otm.optimal_acceptance_curve(problem, k=(1, 2, 4))
 kseq = otm.acceptance_curve(otm.KSeq(), problem, k=(1, 2, 4))
@@ -34,7 +37,11 @@ with drawing.style():
     canvas, axes = plt.subplots(figsize=(8.5, 3.8), layout="constrained")
     for i, k in enumerate((1, 2, 4)):
         axes.plot(
-            best[i], color=drawing.PALETTE[i], marker=drawing.MARKERS[i], ms=4, label=f"k = {k}: mean {best[i].mean():.3f}"
+            best[i],
+            color=drawing.PALETTE[i],
+            marker=drawing.MARKERS[i],
+            ms=4,
+            label=f"k = {k}: mean {best[i].mean():.3f}",
         )
     axes.set(
         xlabel="position",
