@@ -23,7 +23,8 @@ class ThresholdMatching(Lossy):
     """Accept the first draft d_i with u ≤ (q(d_1) + … + q(d_i))/a or q(d_i) ≥ s; otherwise draw from q off the drafts.
 
     One uniform u serves all siblings. At a = s = 1 this is sampling the target and looking, without loss. A draft that s lets pass
-    comes out whatever else is likely; a gives likely drafts 1/a of what is theirs. Sides within 1e-12 of s count as equal.
+    comes out whatever else is likely; a gives likely drafts 1/a of what is theirs. Sides within 1e-12 of s count as equal. SGLang's
+    trees are `otm.sequence.TreeVerification(tree, TopK(1), ThresholdMatching(…))`.
 
     Acceptance, by rule and by membership: 1 if a draft has q ≥ s, else min(1, Q(drafts)/a). Lossy but for a = s = 1.
     Laws: TopK(k), IID(1).

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import otm
+from otm.sequence import TreeVerification, ZerothOrder, expected_step, step_law
+from otm.trees import TreeShape
 from tests import strategies
+from tests.sequence.toys import distance
 from tests.verifiers.lossy_instances import ROUNDING, one_draft
 
 
@@ -61,6 +64,17 @@ def test_thresholds_of_one_are_without_loss() -> None:
         assert otm.acceptance(otm.ThresholdMatching(1.0, 1.0), problem) == pytest.approx(
             otm.acceptance(otm.Naive(), problem), abs=ROUNDING
         )
+
+
+def test_a_tree_of_likeliest_tokens_vertex_by_vertex() -> None:
+    """Root (.5, .3, .2) for (.2, .3, .5): 0 and 1 are drafted, kept with .25 and .375; below 0 one draft, kept with .25."""
+    draft, target = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.3, 0.5])
+    tree = TreeVerification(TreeShape([0, 0, 1]), otm.TopK(1), otm.ThresholdMatching(single=1.0, accumulated=0.8))
+    models = {"draft": draft, "target": target, "context": []}
+    assert not tree.lossless
+    found = expected_step(tree, **models)
+    np.testing.assert_allclose(found.reached, [1, 0.25, 0.375, 0.0625], atol=1e-15)
+    assert distance(found.law, step_law(tree, **models)) < 1e-15
 
 
 def test_parameters() -> None:

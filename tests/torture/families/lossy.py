@@ -125,6 +125,23 @@ def _raised(row: Row) -> Numbers:
     return row.exactly(lambda: [min(Decimal(1), q + (2 * delta * q * max(1 - q, Decimal(0))).sqrt()) for q in row.q])
 
 
+def _cactus(row: Row) -> Numbers:
+    """Return min(p, h) and, for each draft above its h, what its own aim leaves."""
+
+    def exactly() -> Numbers:
+        law = [min(p, h) for p, h in zip(row.p, raised, strict=True)]
+        for x, (p, q, h) in enumerate(zip(row.p, row.q, raised, strict=True)):
+            if p > h:
+                excess = [
+                    max(b * (1 - h) / (1 - q) - a, Decimal(0)) if y != x else Decimal(0) for y, (a, b) in enumerate(pairs)
+                ]
+                law = [m + (p - h) * e / oracles.total(excess) for m, e in zip(law, excess, strict=True)]
+        return law
+
+    raised, pairs = _raised(row), list(zip(row.p, row.q, strict=True))
+    return row.exactly(exactly)
+
+
 SCHEMES: list[tuple[otm.Verifier, Callable[[Row], Numbers], Callable[[np.random.Generator], Case]]] = [
     (otm.Lenience(), _lenience(1), single),
     (otm.Lenience(residual="scaled"), _lenience(2), single),
@@ -135,6 +152,7 @@ SCHEMES: list[tuple[otm.Verifier, Callable[[Row], Numbers], Callable[[np.random.
     (otm.BoundedRegret(), _matching(_regret, greedy=True), off),
     (otm.Mars(), _matching(_runner_up, greedy=True), off),
     (otm.ThresholdMatching(), _thresholds, off),
+    (otm.Cactus(), _cactus, single),
     (otm.Fuzzy(), _fuzzy, off),
     (otm.Fuzzy(fallback="speculative"), _fuzzy, off),
 ]
