@@ -9,7 +9,7 @@ from typing import Any
 
 import otm
 from otm.table import table_columns
-from otm.table.table import Wanted
+from otm.table.table import NAMES, Wanted
 
 from ..errors import AnalysisError
 from ..models.processing import Setting, settings_of
@@ -60,6 +60,8 @@ class Settings:
         said = dataclasses.asdict(self)
         if self.columns is None:  # what is measured is listed in the manifest anyway, and earlier runs had all
             del said["columns"]
+        else:
+            said["columns"] = tuple(name for name in NAMES if name in self.columns)
         return meaningful(said)
 
     @property
