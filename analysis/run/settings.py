@@ -9,7 +9,7 @@ from typing import Any
 
 import otm
 from otm.table import table_columns
-from otm.table.table import Wanted
+from otm.table.table import NAMES, Wanted
 
 from ..errors import AnalysisError
 from ..models.processing import AS_THEY_ARE, Setting, settings_of
@@ -63,6 +63,8 @@ class Settings:
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k != "otherwise" and (k, v) != ("losses", False)}
         if self.columns is None:  # what is measured is listed in the manifest anyway, and earlier runs had all
             del fields["columns"]
+        else:
+            fields["columns"] = tuple(name for name in NAMES if name in self.columns)
         return meaningful(fields | said)
 
     @property

@@ -35,7 +35,7 @@ from analysis.run import measure as shard
 from analysis.run import positions, runs
 from analysis.run.columns import table_of_logits
 from analysis.run.losses import PARTS, loss_statistics
-from analysis.run.manifest import manifest_of
+from analysis.run.manifest import manifest_of, read_manifest
 from analysis.run.measure import ShardTask, measure_shard
 from analysis.run.scheduling import Workers
 from analysis.run.settings import OF_MODELS, Settings
@@ -43,6 +43,7 @@ from analysis.trace.traces import write_manifest
 from otm import Processing
 from otm.table.table import DESCRIPTIONS, Wanted
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
+from tests.tolerance import rounding
 
 KILLING = Path(__file__).with_name("killing.py")
 CPU = PairSource(device="cpu")
@@ -151,6 +152,32 @@ def test_the_manifest_describes_every_column(finished: Path) -> None:
     assert metadata["first_prompt"] == 2
     assert metadata["threads"] == 1
     assert [prompt for prompt, _ in metadata["batches"][0]] == [2, 3]
+
+
+def test_a_run_holds_the_columns_that_were_asked_for(finished: Path, prompt_file: Path, tmp_path: Path) -> None:
+    """With their optima, the values of a run with all, and a manifest that says so, in whatever order they were named."""
+    few = dataclasses.replace(SMALL, columns=("tv", "kseq_iid"))
+    runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=few)
+    manifest = read_manifest(tmp_path / "run")
+    names = [f"{stem}_k{k}" for stem in ("optimum_iid", "kseq_iid") for k in SMALL.k]
+    assert [entry["column"] for entry in manifest["schemes"]] == names
+    assert [entry["column"] for entry in manifest["statistics"]] == ["tv"]
+    assert manifest["settings"]["columns"] == ["kseq_iid", "tv"]
+    assert "columns" not in read_manifest(finished)["settings"]
+    held, whole = table(tmp_path / "run"), table(finished)
+    keys = {"prompt", "position", "temperature", "top_p"}
+    assert set(held.columns) == {*keys, *names, "tv"}
+    for name in held.columns:
+        np.testing.assert_allclose(held[name].to_numpy(), whole[name].to_numpy(), rtol=0, atol=rounding(4096, 4), err_msg=name)
+    again = dataclasses.replace(few, columns=("kseq_iid", "tv"))
+    runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=again)
+    with pytest.raises(AnalysisError, match="needs a scheme; tv name none"):
+        runs.measure_prompts(
+            tmp_path / "none",
+            source=open_prompts(prompt_file),
+            models=CPU,
+            settings=dataclasses.replace(SMALL, columns=("tv",)),
+        )
 
 
 def test_every_description_of_the_table_is_a_statistic() -> None:
