@@ -19,7 +19,7 @@ from .costs import Clock, Clocked, StepModel, texts_for
 from .families import FAMILIES, Family, Limits, Plan, Reading
 from .texts import Text, continued
 
-LEAST_TEXTS = 2
+LEAST_TEXTS = 3
 """Texts of the first look, at least, whatever they take."""
 
 LEAST_ROUNDS = 3
