@@ -80,7 +80,7 @@ class Reading:
     """A text that is read, and what by.
 
     Attributes:
-        text: what was sampled.
+        text: what is read: its positions are the contexts.
         draft: the draft model.
         limits: within what plans are compared.
         starts: steps start before this position.
