@@ -50,7 +50,7 @@ def named(row: Row) -> str:
         case DraftSelection(num_drafts=number, length=length, verifier=verifier):
             return f"{number} sequences x {length}, {verifier}"
         case LikeliestTree(size=size, length=length):
-            return f"likeliest {size} nodes, depth {length}"
+            return f"likeliest tree of {size}, depth {length}"
     return f"tree of {row.plan.decoder.num_nodes} nodes, depth {row.plan.decoder.depth}"
 
 

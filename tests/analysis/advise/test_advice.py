@@ -131,7 +131,7 @@ def test_a_likeliest_tree_is_told_to_the_engine_that_drafts_one() -> None:
     text = screen(
         advice("speculate", best, CHAIN, chain=CHAIN), draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE
     )
-    assert text.startswith("SPECULATE: likeliest 12 nodes, depth 3")
+    assert text.startswith("SPECULATE: likeliest tree of 12, depth 3")
     assert text.endswith("--speculative-num-steps 3 --speculative-eagle-topk 8 --speculative-num-draft-tokens 13")
 
 
