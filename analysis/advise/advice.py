@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from otm.sequence import Decoder
+from otm.sequence import Decoder, LikeliestTree
 from otm.trees import Speedup
 
 from ..errors import AnalysisError
@@ -19,7 +19,7 @@ from .costs import Clock, Clocked, StepModel, texts_for
 from .families import FAMILIES, Family, Limits, Plan, Reading
 from .texts import Text, continued
 
-LEAST_TEXTS = 2
+LEAST_TEXTS = 3
 """Texts of the first look, at least, whatever they take."""
 
 LEAST_ROUNDS = 3
@@ -80,6 +80,7 @@ class Advice:
         looks, texts, prompts, rounds: how much was measured.
         decided: whether the interval decided, or the budget ended.
         num_plans: how many were compared.
+        largest_likeliest: drafts of the largest likeliest tree among them.
         sampled: the texts: number of the prompt, its tokens, the continuation.
     """
 
@@ -96,6 +97,7 @@ class Advice:
     rounds: int
     decided: bool
     num_plans: int
+    largest_likeliest: int = 0
     sampled: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...] = ()
 
     @property
@@ -264,6 +266,7 @@ class _Measurement:
             rounds=timed[order[0]][2],
             decided=verdict != "undecided",
             num_plans=len(plans),
+            largest_likeliest=max((plan.decoder.size for plan in plans if isinstance(plan.decoder, LikeliestTree)), default=0),
             sampled=tuple((owner, *text) for owner, text in zip(self.owners, self.known, strict=True)),
         )
 

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from otm.sequence import Gsd
+from otm.sequence import Gsd, LikeliestTree
 from otm.trees import CostSurface, Speedup
 
 from .advice import Advice, Row
-from .engines import chain_settings, eagle_choices, engine_chain
+from .engines import chain_settings, eagle_choices, engine_chain, likeliest_settings
 from .lost import Lost
 from .screen import named
 from .trial import Trial
@@ -45,9 +45,9 @@ def advice_record(
         "verdict": advice.verdict,
         "decided": advice.decided,
         "confidence": advice.asked.confidence,
-        "best": _row(advice.best),
-        "chain": _row(advice.chain),
-        "rows": [_row(row) for row in advice.rows],
+        "best": _row(advice.best, draft),
+        "chain": _row(advice.chain, draft),
+        "rows": [_row(row, draft) for row in advice.rows],
         "chains": {"tokens_per_call": list(advice.chains)},
         "plain": {"seconds_per_token": advice.plain_seconds},
         "step_model": dataclasses.asdict(advice.model),
@@ -72,7 +72,7 @@ def advice_record(
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: Row, draft: str) -> dict[str, Any]:
     return {
         "family": row.plan.family,
         "name": named(row),
@@ -83,6 +83,7 @@ def _row(row: Row) -> dict[str, Any]:
         "seconds": dict(zip(("draft", "target", "rest"), row.seconds, strict=True)),
         "over_plain": _limits(row.over_plain),
         "over_chain": _limits(row.over_chain),
+        "sglang": likeliest_settings(draft, row.plan.decoder) if isinstance(row.plan.decoder, LikeliestTree) else None,
         "eagle_choices": eagle_choices(row.plan.decoder.shape) if isinstance(row.plan.decoder, Gsd) else None,
     }
 

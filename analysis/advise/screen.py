@@ -12,7 +12,7 @@ from otm.trees import CostSurface, Speedup
 
 from ..run.losses import PARTS
 from .advice import Advice, Row
-from .engines import chain_settings, engine_chain
+from .engines import chain_settings, engine_chain, likeliest_settings
 from .lost import Lost
 from .trial import Trial
 
@@ -50,7 +50,7 @@ def named(row: Row) -> str:
         case DraftSelection(num_drafts=number, length=length, verifier=verifier):
             return f"{number} sequences x {length}, {verifier}"
         case LikeliestTree(size=size, length=length):
-            return f"likeliest {size} nodes, depth {length}"
+            return f"likeliest tree of {size}, depth {length}"
     return f"tree of {row.plan.decoder.num_nodes} nodes, depth {row.plan.decoder.depth}"
 
 
@@ -173,8 +173,7 @@ def _measured(advice: Advice) -> Iterator[str]:
         "basis",
         f"{advice.texts} texts of the target from {advice.prompts} prompts, acceptance exact given the text; "
         f"{advice.rounds} rounds of timing; {advice.num_plans} plans of at most {advice.asked.limits.nodes} nodes and depth "
-        f"{advice.asked.limits.depth}"
-        f"{ended}",
+        f"{advice.asked.limits.depth}, likeliest trees of at most {advice.largest_likeliest}{ended}",
     )
 
 
@@ -189,6 +188,8 @@ def _engines(advice: Advice, draft: str) -> Iterator[str]:
     for engine, text in chain_settings(draft, chain.length).items():
         # One line each, however long: it is there to be copied.
         yield f"  {engine}: {text}"
+    if isinstance(tree := advice.best.plan.decoder, LikeliestTree):
+        yield f"  SGLang, tree: {likeliest_settings(draft, tree)}"
 
 
 def _short(speedup: Speedup) -> str:

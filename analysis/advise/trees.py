@@ -54,7 +54,7 @@ def matches(draft: LanguageModel, text: Text, *, sizes: Sequence[int], depth: in
 
     Args:
         draft: the draft model.
-        text: the text.
+        text: what was sampled.
         sizes: numbers of drafts, ascending.
         depth: L.
         starts: steps start before this position.

@@ -10,11 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from otm._json import plain_json
 from otm.table import TableColumn, table_columns
 from otm.table.table import DESCRIPTIONS
 
 from ..errors import AnalysisError
-from ..files import is_file, make_folder, plain_json, read_small, shortened, write_json
+from ..files import is_file, make_folder, read_small, shortened, write_json
 from ..layout import MANIFEST, SHARDS
 from ..provenance import INCIDENTAL, differences, origin
 from .losses import loss_statistics

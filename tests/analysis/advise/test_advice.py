@@ -28,7 +28,7 @@ from analysis.errors import AnalysisError
 from analysis.layout import SHIPPED_PAIR
 from analysis.run.losses import PARTS
 from otm import Processing
-from otm.sequence import DraftSelection, Gsd, MarkovModel, SpeculativeSampling, markov_pair
+from otm.sequence import DraftSelection, Gsd, LikeliestTree, MarkovModel, SpeculativeSampling, markov_pair
 from otm.trees import CostSurface, Speedup, TreeShape, read_costs
 
 MODEL = StepModel((1e-3, 0.0), ((0, 8, 64), (4e-3, 5e-3, 12e-3)), {})
@@ -122,6 +122,17 @@ def test_engines_are_told_what_passes_alone_say() -> None:
         assert f"  {engine}: {setting}" in text
     dear = StepModel((4e-3, 0.0), MODEL.target, {})
     assert not engine_chain((1.6, 2.0, 2.2), dear, timed=SLOW.over_plain).may_pay
+
+
+def test_a_likeliest_tree_is_told_to_the_engine_that_drafts_one() -> None:
+    decoder = LikeliestTree(12, 3)
+    plan = Plan("likeliest tree", "LikeliestTree(12, 3)", decoder, (), Work(2.5, 9.0, 12))
+    best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Speedup(1.4, 1.3, 1.5), Speedup(1.1, 1.05, 1.15))
+    text = screen(
+        advice("speculate", best, CHAIN, chain=CHAIN), draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE
+    )
+    assert text.startswith("SPECULATE: likeliest tree of 12, depth 3")
+    assert text.endswith("--speculative-num-steps 3 --speculative-eagle-topk 8 --speculative-num-draft-tokens 13")
 
 
 def test_what_limits_is_what_would_help_most() -> None:
