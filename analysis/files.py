@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -91,44 +90,6 @@ def appearing(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError):
             raise AnalysisError(explain(error, path)) from error
         raise
-
-
-def plain_json(text: bytes | str, *, log_of_zero: bool = False) -> Any:
-    """Parse JSON in UTF-8 as every reader would: no key twice in an object, no NaN and no infinity.
-
-    Args:
-        log_of_zero: take `-Infinity`, which engines write for the logarithm of 0.
-
-    Raises:
-        ValueError, RecursionError: if it is no such text.
-    """
-    content = text.decode("utf-8") if isinstance(text, bytes) else text
-    constant = _log_of_zero if log_of_zero else _no_number
-    return json.loads(content, object_pairs_hook=_plain_object, parse_constant=constant, parse_float=_finite)
-
-
-def _plain_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object, or raise `ValueError` if it names a key twice: readers would differ on which counts."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key[:40]!r} is there twice")
-        found[key] = value
-    return found
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no number")
-
-
-def _log_of_zero(name: str) -> float:
-    return -math.inf if name == "-Infinity" else _no_number(name)
-
-
-def _finite(digits: str) -> float:
-    if math.isinf(value := float(digits)):
-        raise ValueError(f"{digits[:40]} is too large for a number")
-    return value
 
 
 def write_json(path: Path, record: Mapping[str, Any], *, indent: int | None = 1) -> Path:

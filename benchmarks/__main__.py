@@ -13,8 +13,10 @@ from typing import Any
 from benchmarks.timing import machine
 
 RESULTS = Path(__file__).parent / "results"
-SUITES = ("core", "optimal", "rows", "trees", "device", "gradients", "measure")
-_NEEDS = {"rows": "torch", "device": "torch", "gradients": "torch", "measure": "torch"}
+SUITES = ("core", "optimal", "rows", "trees", "device", "gradients", "measure", "ott")
+_VERSIONS = {"ott": ("jax", "ott-jax")}
+"""What a suite is timed against besides what all are."""
+_NEEDS = {"rows": "torch", "device": "torch", "gradients": "torch", "measure": "torch", "ott": "ott"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{name}: skipped, {_NEEDS[name]} is not installed")
             continue
         module = importlib.import_module(f"benchmarks.{name}")
-        record = {"machine": machine(), "rows": module.run(seconds=options.seconds)}
+        record = {"machine": machine(*_VERSIONS.get(name, ())), "rows": module.run(seconds=options.seconds)}
         (options.out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         text = render(module.__doc__ or name, record)
         (options.out / f"{name}.md").write_text(text, encoding="utf-8")

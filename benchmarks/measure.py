@@ -23,8 +23,10 @@ from analysis.models.processing import settings_of
 from analysis.run.columns import table_of_logits
 from analysis.run.scheduling import one_behind
 from benchmarks.timing import medians
+from otm.table.arrays import RACES
+from otm.table.table import NAMES, Wanted
 
-KS = tuple(range(1, 9))
+ALL, NO_RACES = (Wanted.of(range(1, 9), names) for names in (None, [name for name in NAMES if name not in RACES]))
 WINDOWS, LENGTH = 4, 256
 ROWS, LARGE = 32, (49_152, 128_256)
 
@@ -47,9 +49,9 @@ def shipped_pair(threads: int, seconds: float) -> list[dict[str, Any]]:
     functions: dict[str, Callable[[], object]] = {"both forward passes": lambda: pair.logits(rows)}
     for name, setting in (("temperature 1", (1.0, 1.0)), ("temperature 0.7, top-p 0.9", (0.7, 0.9))):
         settings = settings_of(*([value] for value in setting))
-        functions[f"measure, {name}"] = lambda settings=settings: table_of_logits(draft, target, settings, KS, threads=threads)
+        functions[f"measure, {name}"] = lambda settings=settings: table_of_logits(draft, target, settings, ALL, threads=threads)
         functions[f"measure, {name}, without numba"] = lambda settings=settings: _without_numba(
-            lambda: table_of_logits(draft, target, settings, KS, threads=threads)
+            lambda: table_of_logits(draft, target, settings, ALL, threads=threads)
         )
     device = f"cpu, {threads} thread{'s' if threads > 1 else ''}"
     times = medians(functions, seconds=seconds)
@@ -66,7 +68,7 @@ def one_batch_behind(threads: int, seconds: float) -> list[dict[str, Any]]:
 
     def columns(logits: Any) -> object:
         both = (side.reshape(-1, pair.num_tokens).numpy() for side in logits)
-        return table_of_logits(*both, settings, KS, threads=threads)
+        return table_of_logits(*both, settings, ALL, threads=threads)
 
     read = [pair.logits(window) for window in rows]
     functions: dict[str, Callable[[], object]] = {
@@ -104,9 +106,16 @@ def _large(device: str, vocabulary: int, precision: str, seconds: float) -> list
     wide = [z.to(getattr(torch, precision)) for z in both]
     functions: dict[str, Callable[[], object]] = {
         "both softmaxes": lambda: [torch.softmax(z, dim=-1) for z in wide],
-        "measure, temperature 1": lambda: table_of_logits(
-            *given, settings_of([1.0], [1.0]), KS, precision=precision, threads=threads
-        ),
+        **{
+            f"measure, {name}": lambda top_p=top_p, wanted=wanted: table_of_logits(
+                *given, settings_of([1.0], [top_p]), wanted, precision=precision, threads=threads
+            )
+            for name, top_p, wanted in (
+                ("temperature 1", 1.0, ALL),
+                ("temperature 1, no races", 1.0, NO_RACES),
+                ("temperature 1, top-p 0.9", 0.9, ALL),
+            )
+        },
     }
     hardware = torch.cuda.get_device_name() if device == "cuda" else f"cpu, {threads} threads"
     times = medians({k: _finished(f, device) for k, f in functions.items()}, seconds=seconds)

@@ -21,11 +21,17 @@ import otm
 from benchmarks.core import language_like
 from benchmarks.timing import medians
 from otm.overlap.steps import Steps
+from otm.table.arrays import LOGARITHMIC, RACES
+from otm.table.table import NAMES
 
 VOCABULARIES = (4_096, 32_768, 128_256)
 ROWS = (1, 4, 16)
 COUNTS = (1, 8, 32)
 HARD_VOCABULARY, HARD_COUNT = 128_256, 8
+FEWER = {
+    "no races": [name for name in NAMES if name not in RACES],
+    "no races, no logarithms": [name for name in NAMES if name not in RACES | LOGARITHMIC],
+}
 _NONE = "—"
 
 
@@ -76,7 +82,13 @@ def questions(draft: np.ndarray, target: np.ndarray, k: int) -> dict[str, Callab
         "optimal_acceptance_curve, 1..k": lambda: otm.optimal_acceptance_curve(problem, k=range(1, k + 1)),
         "prepare(Optimal())": lambda: [otm.prepare(otm.Optimal(), one) for one in single],
         "verify, rejected": lambda: [rule.verify(drafts, uniforms, None) for rule, drafts in zip(rules, worst, strict=True)],
-        "acceptance_table, 1..k": lambda: otm.table.acceptance_table(draft=draft, target=target, k=range(1, k + 1)),
+        "acceptance_table, 1..k": lambda: otm.acceptance_table(draft=draft, target=target, k=range(1, k + 1)),
+        **{
+            f"acceptance_table, 1..k, {name}": lambda c=c: otm.acceptance_table(
+                draft=draft, target=target, k=range(1, k + 1), columns=c
+            )
+            for name, c in FEWER.items()
+        },
     }
 
 

@@ -41,15 +41,15 @@ def medians(
     return {name: 1e3 * statistics.median(values) for name, values in times.items()}
 
 
-def machine() -> dict[str, object]:
-    """Return processor, cores, the vector extensions that sorting depends on, load, and versions."""
+def machine(*further: str) -> dict[str, object]:
+    """Return processor, cores, the vector extensions that sorting depends on, load, and versions, those of further packages too."""
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
         "load at start": round(os.getloadavg()[0], 2),
         "vector extensions": ", ".join(_extensions()) or "unknown",
         "python": sys.version.split()[0],
-        **{name: metadata.version(name) for name in ("numpy", "scipy", "highspy", "POT")},
+        **{name: metadata.version(name) for name in ("numpy", "scipy", "highspy", "POT", *further)},
     }
 
 

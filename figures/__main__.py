@@ -22,7 +22,22 @@ from otm import drawing
 from otm.commands.printing import give_up_output
 
 DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")
-FURTHER = ("landscape", "scores", "bracket", "ersd3", "ersd4", "table1", "table2", "mentored", "fine_tuning", "steps", "house")
+FURTHER = (
+    "landscape",
+    "scores",
+    "bracket",
+    "ersd3",
+    "ersd4",
+    "table1",
+    "table2",
+    "mentored",
+    "fine_tuning",
+    "steps",
+    "house",
+    "front",
+    "lossy_rules",
+    "watermark",
+)
 SAMPLES = 20_000
 SAMPLES_FAST = 1_000
 

@@ -1,7 +1,7 @@
 """The landscape: acceptance over k for every scheme under every draft law on three pairs, and what a little distortion buys.
 
 Top: exact acceptances; black lines are the optima of the draft laws, which no lossless scheme of that law exceeds. Lossy
-schemes, of one draft, have open markers: they may. (Left out: laws of different drafters, `Product`, which have no single draft
+schemes have open markers: they may. (Left out: laws of different drafters, `Product`, which have no single draft
 distribution to show, and plans of linear programs, `otm.verifiers.PLANS`, whose curves are the optima.)
 Bottom: the largest acceptance of any scheme whose output is within a given KL of the target, for one, two and four i.i.d. drafts.
 """

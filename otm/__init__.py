@@ -37,8 +37,11 @@ Here are problems, laws, verifiers and the verbs. Everything else stands where o
 ``otm.drafts``        what draft laws are made of
 ``otm.examples``      distributions to play with
 ``otm.overlap``       the curve H
+``otm.plot``          pictures of problems and results
 ====================  ==================================================================================================
 """
+
+import logging
 
 from otm import (
     audit,
@@ -51,6 +54,7 @@ from otm import (
     lossy,
     overlap,
     partial,
+    plot,
     results,
     sequence,
     table,
@@ -58,6 +62,7 @@ from otm import (
     trees,
     verifiers,
 )
+from otm.audit.callables import from_callable
 from otm.comparison import compare
 from otm.drafts import IID, Greedy, Law, Product, TopK, WithoutReplacement
 from otm.errors import OtmError
@@ -79,6 +84,8 @@ from otm.verbs import (
     sample,
 )
 from otm.verifiers import (
+    BoundedRegret,
+    Cactus,
     Cascade,
     Ensemble,
     Fuzzy,
@@ -86,6 +93,7 @@ from otm.verifiers import (
     KSeq,
     Lenience,
     ListRace,
+    Mars,
     Maximal,
     Mentored,
     MinHash,
@@ -97,17 +105,23 @@ from otm.verifiers import (
     RelaxedAcceptance,
     SelectThenReject,
     SpecHub,
+    ThresholdMatching,
     Tournament,
     TransportPlan,
     TvOptimal,
     TypicalAcceptance,
     Verifier,
+    WithoutReplacementOptimal,
 )
 
 __version__ = "0.1.0"
 
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # says nothing unless the application listens
+
 __all__ = [
     "IID",
+    "BoundedRegret",
+    "Cactus",
     "Cascade",
     "Ensemble",
     "Fuzzy",
@@ -117,6 +131,7 @@ __all__ = [
     "Law",
     "Lenience",
     "ListRace",
+    "Mars",
     "Maximal",
     "Mentored",
     "MinHash",
@@ -132,6 +147,7 @@ __all__ = [
     "RelaxedAcceptance",
     "SelectThenReject",
     "SpecHub",
+    "ThresholdMatching",
     "TopK",
     "Tournament",
     "TransportPlan",
@@ -139,6 +155,7 @@ __all__ = [
     "TypicalAcceptance",
     "Verifier",
     "WithoutReplacement",
+    "WithoutReplacementOptimal",
     "__version__",
     "acceptance",
     "acceptance_curve",
@@ -152,6 +169,7 @@ __all__ = [
     "errors",
     "estimate",
     "examples",
+    "from_callable",
     "from_logits",
     "kernel",
     "losses",
@@ -163,6 +181,7 @@ __all__ = [
     "optimum",
     "overlap",
     "partial",
+    "plot",
     "prepare",
     "results",
     "sample",

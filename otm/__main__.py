@@ -1,4 +1,4 @@
-"""The command line: ``otm audit module:function``, ``otm plan FILE``, and the commands that an extra adds (``otm measure``, …).
+"""The command line: ``otm audit``, ``otm plan``, ``otm completion``, and the commands that an extra adds (``otm measure``, …).
 
 ``otm`` is what an installation has; ``python -m otm`` is the same. The library's own commands are `otm.commands`; further ones are
 entry points of the group `COMMANDS`, functions of the arguments that return an exit status; what they need is imported when one is
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from otm.commands import audit, plan
+from otm.commands import audit, completion, plan
 
 COMMANDS = "otm.commands"
 EXTRA = "analysis"
@@ -35,7 +35,7 @@ _ON_MODELS = {
 """What the commands do that the extra adds."""
 """The extra whose packages the further commands need."""
 
-OWN = {"audit": audit, "plan": plan}
+OWN = {"audit": audit, "completion": completion, "plan": plan}
 """The library's commands by name."""
 
 
@@ -51,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] in further:
         return _run_further(further[words[0]], words)
     options = _parser(sorted(further)).parse_args(words)
+    if options.command == "completion":
+        options.further = sorted(further)
     status: int = OWN[options.command].run(options)
     return status
 

@@ -21,6 +21,7 @@ Array = Any
 """An array of any supported namespace; shapes are given in docstrings as `(..., V)`."""
 
 UNIT_ROUNDOFF = 2.0**-53
+LEAST = 2.0**-1074  # the least float above 0
 
 # Rows are processed in chunks of at most this many elements, so that temporaries stay in cache and peak extra memory is
 # bounded by a few chunks, not by a few copies of the input.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import logging
 import pickle
 import warnings
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_LOGGER = logging.getLogger(__name__)
 _unusable: set[str] = set()  # modules that could not be had though numba is there
 
 
@@ -48,6 +50,7 @@ def compiled(name: str) -> ModuleType | None:
         module = importlib.import_module(name)
         module.try_out()
     except ImportError:
+        _LOGGER.debug("%s: numba is not installed, NumPy computes", name)
         return None
     except (OSError, EOFError, pickle.UnpicklingError) as error:  # what numba keeps on disk cannot be written, or read again
         _unusable.add(name)

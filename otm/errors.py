@@ -8,6 +8,7 @@ __all__ = [
     "DecodingInterrupted",
     "InvalidDistribution",
     "InvalidParameter",
+    "MissingPackage",
     "OtmError",
     "ShapeMismatch",
     "SolverFailure",
@@ -42,6 +43,10 @@ class TooLarge(OtmError, ValueError):
 
 class SolverFailure(OtmError, RuntimeError):
     """A solver stopped without an optimal solution, or its answer failed the independent check."""
+
+
+class MissingPackage(OtmError, ImportError):
+    """An optional package is needed and not installed; the message says which."""
 
 
 class DecodingInterrupted(OtmError, RuntimeError):

@@ -94,7 +94,12 @@ class Processing:
         if self.min_p is not None:
             check_real(self.min_p, name="min_p", low=0.0, high=1.0)
         steps = ORDERS.get(self.order) if isinstance(self.order, str) else self.order
-        if not isinstance(steps, Sequence) or len(steps) != len(_STEPS) or set(steps) != _STEPS:
+        if (
+            not isinstance(steps, Sequence)
+            or not all(isinstance(step, str) for step in steps)
+            or len(steps) != len(_STEPS)
+            or set(steps) != _STEPS
+        ):
             raise InvalidParameter(
                 f"order must be one of {', '.join(map(repr, ORDERS))}, or {', '.join(sorted(_STEPS))} in some order; "
                 f"got {self.order!r}. Choose one."

@@ -5,20 +5,25 @@ from __future__ import annotations
 import dataclasses
 import heapq
 from collections.abc import Callable
-from typing import Final, Literal, final
+from typing import TYPE_CHECKING, Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm import drawing
 from otm._arrays import to_numpy
 from otm.drafts import IID
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.logits import Processing
 from otm.pmf import as_pmf, check_count, check_instance, plain_array
 from otm.problem import Problem, refuse_gradients
+from otm.tabular import OneTable, Table
 from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers.base import Verifier
 from otm.verifiers.lossy_rule import normalised_excess
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = [
     "Losses",
@@ -48,8 +53,8 @@ _MOST_TANGENTS: Final = 200
 
 
 @final
-@dataclasses.dataclass(frozen=True)
-class Losses:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Losses(OneTable):
     """Where 1 − α goes, position by position: all but `acceptance` and `drafts` add up to 1 − α. See `acceptance_losses`.
 
     Attributes:
@@ -73,6 +78,27 @@ class Losses:
     temperature: NDArray[np.float64]
     excluded: NDArray[np.float64]
     verifier: NDArray[np.float64]
+
+    def __repr__(self) -> str:
+        return (
+            f"Losses(k={self.drafts}, positions={np.size(self.acceptance)}, acceptance={float(np.mean(self.acceptance)):.6g})"
+        )
+
+    def __str__(self) -> str:
+        return self.data().text()
+
+    def data(self) -> Table:
+        """Return the average over positions of the acceptance and of each loss."""
+        rows = tuple(
+            ("acceptance" if name == "acceptance" else f"lost to {name}", value) for name, value in self.mean().items()
+        )
+        title = f"k = {self.drafts}, mean of {np.size(self.acceptance):,} positions"
+        return Table(columns=("", "probability"), rows=rows, title=title, ruled=frozenset({0}))
+
+    def _draw(self, ax: Axes) -> None:
+        table = self.data()
+        drawing.draw_bars(ax, [row[0] for row in table.rows], [row[1] for row in table.rows], xlabel="probability")
+        ax.set_title(table.title, fontsize=10)
 
     def mean(self) -> dict[str, float]:
         """Return the average over positions of each, by name, in the order above; what was not computed is left out."""
@@ -237,10 +263,11 @@ def _best_by_row(logits: NDArray[np.float64], q: NDArray[np.float64], k: int) ->
     """Return for each row the best acceptance over temperatures of a softmax on its finite logits; 0 without one."""
     found, some = np.zeros(len(q)), np.isfinite(logits).any(-1)
     if some.any():
-        rows, targets = logits[some], q[some]
-        found[some] = _search(
-            lambda heat: _optimum(np.asarray(Processing()(rows / heat[:, None])), targets, k), rows=int(some.sum())
-        )[1]
+        with np.errstate(over="ignore"):  # below the largest by more than there are numbers: −∞, without mass either way
+            rows, targets = logits[some] - logits[some].max(-1, keepdims=True), q[some]
+            found[some] = _search(
+                lambda heat: _optimum(np.asarray(Processing()(rows / heat[:, None])), targets, k), rows=int(some.sum())
+            )[1]
     return found
 
 

@@ -371,11 +371,17 @@ def check_count(value: object, *, name: str, minimum: int = 1) -> int:
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or int(value) < minimum:
         raise InvalidParameter(
-            f"{name} must be an integer of at least {minimum}; got {value!r}. Pass {name}={minimum} or more."
+            f"{name} must be an integer of at least {minimum}; got {value!r:.80}. Pass {name}={minimum} or more."
         )
     if int(value) > _LARGEST_COUNT:
         raise InvalidParameter(f"{name} must be at most 2^53, where floats stop counting; got a larger integer. Pass fewer.")
     return int(value)
+
+
+def settle_counts(instance: object, **minimum: int) -> None:
+    """Check counts of a frozen dataclass by name, each against its minimum, and store them as integers."""
+    for name, least in minimum.items():
+        object.__setattr__(instance, name, check_count(getattr(instance, name), name=name, minimum=least))
 
 
 def check_counts(values: object, *, name: str, minimum: int = 1) -> list[int]:
@@ -393,7 +399,7 @@ def check_counts(values: object, *, name: str, minimum: int = 1) -> list[int]:
 
 
 def check_rng(rng: object) -> np.random.Generator:
-    """Return `rng` if it is a NumPy generator, or raise `InvalidParameter`: nothing seeds inside the package.
+    """Return `rng` if it is a NumPy generator, or raise `InvalidParameter`: no sampler makes one of its own.
 
     >>> check_rng(np.random.default_rng(0)).random() < 1
     True

@@ -3,11 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from otm._arrays import Array, to_numpy, tracks_gradient, unit_rows
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.pmf import as_pmfs
+
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+
+
+def keyword_only(call: str) -> Callable[[Callable[_Arguments, _Answer]], Callable[_Arguments, _Answer]]:
+    """Say, where draft and target are passed by position, why they are not: acceptance is not symmetric in them.
+
+    Args:
+        call: how it is called instead.
+    """
+
+    def around(function: Callable[_Arguments, _Answer]) -> Callable[_Arguments, _Answer]:
+        kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
+        most = sum(kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)  # self, of a method
+
+        @functools.wraps(function)
+        def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
+            if len(args) > most:
+                raise InvalidParameter(
+                    "draft and target are keyword-only, because the literature swaps p and q; got "
+                    f"{len(args) - most} by position. Call {call}."
+                )
+            return function(*args, **kwargs)
+
+        return checked
+
+    return around
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -40,6 +72,7 @@ class Problem:
     target: Array
     law: Law
 
+    @keyword_only("otm.Problem(draft=p, target=q, law=otm.IID(k))")
     def __init__(self, *, draft: object, target: object, law: Law) -> None:
         if not isinstance(law, Law):
             raise InvalidParameter(f"law must be a draft law such as otm.IID(4); got {law!r}. Choose one of otm.drafts.LAWS.")

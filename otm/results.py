@@ -5,23 +5,31 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from otm import drawing
 from otm._arrays import Array
 from otm.drafts.base import PAD, DraftTable, SetTable
+from otm.tabular import OneTable, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Certified", "Coupling", "Estimate", "Optimum", "Samples"]
+
+_MOST_ROWS: Final = 32
+_MOST_COLUMNS: Final = 16
 
 Definition = Literal["membership", "rule"]
 """Which acceptance: the output is among the drafts (SpecTr's definition), or the rule said "accept"."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Coupling:
+class Coupling(OneTable):
     """A joint law of (drafts, output): row i is the draft sequence `drafts[i]`, column y an output token.
 
     Attributes:
@@ -53,6 +61,35 @@ class Coupling:
         hits = (self.drafts[entries.row] == entries.col[:, None]).any(axis=1)
         return float(np.sum(entries.data[hits]))
 
+    def data(self) -> Table:
+        """Return the joint law, a row for each draft sequence and a column for each token; the rest of many as one row."""
+        names, joint, _ = self._shown()
+        width = min(joint.shape[1], _MOST_COLUMNS)
+        head = ("drafts", *(str(token) for token in range(width)), *(["other tokens"] * (width < joint.shape[1])), "Pr(drafts)")
+        rows = [
+            (name, *map(float, row[:width]), *([float(row[width:].sum())] * (width < joint.shape[1])), float(row.sum()))
+            for name, row in zip(names, joint, strict=True)
+        ]
+        return Table(columns=head, rows=tuple(rows), title=f"Pr(drafts, output); accepted {self.acceptance:.6f}")
+
+    def _draw(self, ax: Axes) -> None:
+        names, joint, member = self._shown()
+        drawing.draw_matrix(ax, joint, member, rows=names, columns=[str(token) for token in range(joint.shape[1])])
+        ax.set_title(f"accepted {self.acceptance:.4f} (blue)", fontsize=10, loc="left", y=1.19)
+
+    def _shown(self) -> tuple[list[str], NDArray[np.float64], NDArray[np.bool_]]:
+        """Return names, masses and memberships of the likeliest draft sequences, in their order, and of the rest as one."""
+        mass = self.draft_marginal
+        kept = np.sort(np.argsort(-mass, kind="stable")[:_MOST_ROWS])
+        joint = self.joint.tocsr()[kept].toarray()
+        member = (self.drafts[kept][:, :, None] == np.arange(joint.shape[1])).any(axis=1)
+        names = ["∅" if not len(row) else " ".join(str(token) for token in row if token != PAD) for row in self.drafts[kept]]
+        if len(kept) < len(mass):
+            rest = np.maximum(self.output_marginal - joint.sum(axis=0), 0.0)
+            joint, member = np.vstack([joint, rest]), np.vstack([member, np.zeros(joint.shape[1], dtype=bool)])
+            names.append("rest")
+        return names, joint, member
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Certified(abc.ABC):  # abstract by intent: each certificate says what attains its ends
@@ -73,7 +110,7 @@ class Certified(abc.ABC):  # abstract by intent: each certificate says what atta
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Optimum(Certified):
+class Optimum(Certified, OneTable):
     """The optimal acceptance between two certificates, each evaluated without the solver that proposed it.
 
     Their gap is at most 1e-9: a wider one is raised as a solver failure.
@@ -122,6 +159,23 @@ class Optimum(Certified):
         joint = accepted + _north_west_corner(left_rows, left_columns)
         return Coupling(drafts=self.drafts.tokens, joint=scipy.sparse.csr_array(joint))
 
+    def data(self) -> Table:
+        """Return the two certificates, their gap, the set of the cut, and the size of the program."""
+        cut = np.flatnonzero(self.cut)
+        tokens = ", ".join(map(str, cut[:_MOST_COLUMNS])) + (", …" if len(cut) > _MOST_COLUMNS else "")
+        rows = (
+            ("a coupling accepts at least", self.lower),
+            ("no coupling accepts more than", self.upper),
+            ("gap", self.gap),
+            ("by the cut T", f"{{{tokens}}}"),
+            ("draft sequences", len(self.drafts.mass)),
+            ("drafted sets", len(self.sets.mass)),
+        )
+        return Table(columns=("", "value"), rows=rows, title="Optimal acceptance, certified from both sides")
+
+    def _draw(self, ax: Axes) -> None:
+        self.coupling.plot(ax)
+
 
 def _north_west_corner(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> scipy.sparse.csr_array:
     """Match two mass vectors of equal total in order: interval by interval of their merged running sums."""
@@ -158,7 +212,7 @@ class Samples:
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
+class Estimate(OneTable):
     """A Monte Carlo estimate of an acceptance, with an interval that holds for every number of samples.
 
     Attributes:
@@ -179,6 +233,15 @@ class Estimate:
 
     def __str__(self) -> str:
         return f"{self.mean:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+    def data(self) -> Table:
+        """Return its fields in a row."""
+        names = tuple(field.name for field in dataclasses.fields(self))
+        return Table(columns=names, rows=(tuple(getattr(self, name) for name in names),))
+
+    def _draw(self, ax: Axes) -> None:
+        drawing.draw_intervals(ax, [f"by {self.by}"], [(self.mean, self.low, self.high)], xlabel="acceptance")
+        ax.set_title(f"{self.samples:,} draws, {self.confidence:.0%} interval", fontsize=10)
 
 
 def is_member(output: NDArray[Any], drafts: NDArray[Any]) -> NDArray[np.bool_]:

@@ -1,13 +1,16 @@
-"""Hypothesis profiles and the array kinds that parity tests run on."""
+"""Hypothesis profiles, the array kinds that parity tests run on, and a browser."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.browser import started
 
 # Derandomised, so that a red suite is red again on the next run; `--hypothesis-profile=search` looks for new counterexamples.
 settings.register_profile(
@@ -68,3 +71,10 @@ def backend(request: pytest.FixtureRequest) -> Backend:
         if not torch.cuda.is_available():
             pytest.skip("this machine has no CUDA device")
     return chosen
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One Chromium for all tests of pages; they are in the group "browser", so that one process has them all."""
+    with started(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver

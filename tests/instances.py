@@ -24,6 +24,9 @@ _MAKE_VERIFIERS: dict[str, Callable[[Any], list[otm.Verifier]]] = {
     "Lenience": lambda cls: [cls(), cls(residual="scaled")],
     "Cascade": lambda cls: [cls(), cls(rule="opt", alpha=0.2)],
     "RelaxedAcceptance": lambda cls: [cls(), cls(top=1, fallback="greedy")],
+    "BoundedRegret": lambda cls: [cls(), cls(regret=0.3, fallback="target")],
+    "Mars": lambda cls: [cls(), cls(top_logit=2.0, fallback="target")],
+    "ThresholdMatching": lambda cls: [cls(), cls(single=1.0, accumulated=0.3)],
     "Fuzzy": lambda cls: [cls(), cls(fallback="speculative")],
 }
 

@@ -137,3 +137,38 @@ class RawTarget(Mutant):
     def prepare(self, problem: otm.Problem) -> Sequential:
         other = otm.Problem(draft=problem.draft, target=list(self.raw), law=problem.law)
         return Sequential(problem, *_stages(other, renormalise=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class ForgottenChoice(Mutant):
+    """Optimal without replacement, but the chosen draft is compared with the draft law, as if it were the only one."""
+
+    laws = (otm.WithoutReplacement,)
+
+    def prepare(self, problem: otm.Problem) -> Chosen:
+        rule = otm.prepare(otm.WithoutReplacementOptimal(), problem)
+        excess = np.maximum(problem.target - problem.draft, 0.0)
+        return Chosen(problem, rule.selection, np.minimum(1.0, problem.target / problem.draft), excess / excess.sum())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chosen(otm.verifiers.Conditional):
+    """Choose one draft, accept x with probability keep[x], else draw from the residual."""
+
+    num_uniforms = 3
+
+    selection: Any
+    keep: np.ndarray
+    residual: np.ndarray
+
+    def split(self, drafts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        accepted = np.zeros((len(drafts), self.problem.num_tokens))
+        for i, (row, weights) in enumerate(zip(drafts, self.selection(self.problem, drafts), strict=True)):
+            np.add.at(accepted[i], row, weights * self.keep[row])
+        return accepted, (1.0 - accepted.sum(axis=1))[:, None] * self.residual
+
+    def verify(self, drafts: np.ndarray, uniforms: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray]:
+        reached = np.cumsum(self.selection(self.problem, drafts), axis=1) > uniforms[:, :1]
+        chosen = drafts[np.arange(len(drafts)), reached.argmax(axis=1)]
+        accepted = uniforms[:, 1] < self.keep[chosen]
+        return np.where(accepted, chosen, inverse_cdf(self.residual, uniforms[:, 2])), accepted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -161,3 +162,14 @@ def test_a_draft_that_rounds_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(losses, "_rounded", lambda masses, dtype: np.zeros_like(masses))
     with pytest.raises(otm.errors.InvalidParameter, match="Take bfloat16"):
         losses.draft_rounding(draft=[1.0], target=[1.0], dtype="float16")
+
+
+@pytest.mark.parametrize("logits", [[1e308, 0.0, -1e308], [-1.7e308, 1.7e308, 3.0], [1e308, 1e308, -np.inf]])
+@pytest.mark.parametrize("k", [1, 2])
+def test_logits_near_the_largest_number_are_those_that_they_stand_for(logits: list[float], k: int) -> None:
+    """No temperature that is tried gives the tokens far below mass, so 1e5 apart is as good; nothing overflows on the way."""
+    near = np.asarray(logits) / 1e303
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = otm.losses.acceptance_losses(logits, [0.0, 1.0, 2.0], k=k).mean()
+    assert found == pytest.approx(otm.losses.acceptance_losses(near, [0.0, 1.0, 2.0], k=k).mean(), abs=1e-12)

@@ -18,7 +18,7 @@ def trusting(p, q, drafts, uniforms):
     return int(drafts[0])
 
 def test_right(assert_lossless):
-    assert assert_lossless(otm.Maximal()).verdict == "lossless"
+    assert assert_lossless(otm.Maximal(), laws=[otm.IID(1)]).verdict == "lossless"
 
 def test_wrong(assert_lossless):
     assert_lossless(trusting, laws=[otm.IID(1)])
@@ -28,26 +28,30 @@ def test_seed(assert_lossless):
     def batch(p, q, drafts, rng):
         rows.append(int(drafts.sum()))
         return rng.choice(len(q), p=q, size=len(drafts))
-    assert_lossless(otm.audit.BatchCandidate(batch), laws=[otm.IID(1)])
+    assert_lossless(otm.audit.BatchCandidate(batch), laws=[otm.IID(1)], detect=0.5)
     print("ROWS", rows[:5])
 """
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    (folder / "test_kernels.py").write_text(TESTS, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "otm_pytest", "-p", "no:cacheprovider", "-q", "-rP", *options]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+RUNS = """
+import sys, pytest
+for options in ([], ["-k", "seed"], ["-k", "seed", "--otm-seed", "1"]):
+    pytest.main(["-p", "otm_pytest", "-p", "no:cacheprovider", "-q", "-rP", *options])
+    print("END")
+"""
 
 
 def test_the_fixture(tmp_path: Path) -> None:
-    first, moved = run(tmp_path), run(tmp_path, "-k", "seed", "--otm-seed", "1")
-    again = run(tmp_path, "-k", "seed")
-    assert "1 failed, 2 passed" in first.stdout
-    assert "## `trusting`: not lossless" in first.stdout
-    assert "def test_trusting_on_the_smallest_problem_found() -> None:" in first.stdout
-    assert "otm: 2 audits found nothing; in such a run a lossless verifier fails with probability ≤ 2e-09" in first.stdout
-    drawn = [next(line for line in done.stdout.splitlines() if line.startswith("ROWS")) for done in (first, again, moved)]
+    (tmp_path / "test_kernels.py").write_text(TESTS, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", RUNS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    first, again, moved, _ = done.stdout.split("\nEND\n")
+    assert "1 failed, 2 passed" in first
+    assert "## `trusting`: not lossless" in first
+    assert "def test_trusting_on_the_smallest_problem_found() -> None:" in first
+    assert "otm: 2 audits found nothing; in such a run a lossless verifier fails with probability ≤ 2e-09" in first
+    drawn = [next(line for line in run.splitlines() if line.startswith("ROWS")) for run in (first, again, moved)]
     assert drawn[0] == drawn[1] != drawn[2]
 
 

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from otm.sequence import StaticDecoder
-from otm.trees import Speedup, TreeShape
+from otm.sequence import Decoder, LikeliestTree
+from otm.trees import Speedup
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
 from .comparison import Tokens, Verdict, speedup, verdict_of
 from .costs import Clock, Clocked, StepModel, texts_for
-from .families import FAMILIES, Family, Limits, Plan
+from .families import FAMILIES, Family, Limits, Plan, Reading
 from .texts import Text, continued
 
-LEAST_TEXTS = 4
+LEAST_TEXTS = 3
 """Texts of the first look, at least, whatever they take."""
 
-LEAST_ROUNDS = 5
-"""Rounds of the clock in a look, at least."""
+LEAST_ROUNDS = 3
+"""Rounds of the clock in a look for the plans that promise most, at least; the others get one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +64,6 @@ class Row:
     over_plain: Speedup
     over_chain: Speedup
 
-    @property
-    def shape(self) -> TreeShape:
-        """What is drafted."""
-        return self.plan.decoder.shape
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Advice:
@@ -85,6 +80,8 @@ class Advice:
         looks, texts, prompts, rounds: how much was measured.
         decided: whether the interval decided, or the budget ended.
         num_plans: how many were compared.
+        largest_likeliest: drafts of the largest likeliest tree among them.
+        sampled: the texts: number of the prompt, its tokens, the continuation.
     """
 
     asked: Asked
@@ -100,6 +97,8 @@ class Advice:
     rounds: int
     decided: bool
     num_plans: int
+    largest_likeliest: int = 0
+    sampled: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...] = ()
 
     @property
     def best(self) -> Row:
@@ -172,9 +171,9 @@ class _Measurement:
             self.asked_for += 1
             self.progress(f"look {look}: texts")
             for text in self._continued(number, turn):
+                reading = Reading(text, self.draft, self.asked.limits, self.asked.num_tokens, self.eos, self.rng)
                 for family in FAMILIES:
-                    law = family.law(text, limits=self.asked.limits, eos=self.eos, rng=self.rng)
-                    self.laws[family].append(law)
+                    self.laws[family].append(family.law(reading))
                 self.owners.append(number)
                 self.known += texts_for([text])
         if not self.owners:
@@ -202,16 +201,21 @@ class _Measurement:
         ]
         tokens = Tokens.of(plans, self.owners)
         every = list(dict.fromkeys(decoder for decoders in self.probes.values() for decoder in decoders))
-        self._time(every, 0.4 * seconds if look == 1 else 0.1 * seconds, look)
+        self._time(every, 0.4 * seconds if look == 1 else 0.1 * seconds, look, least=1)
         model = StepModel.fitted(self.clock, self.probes)
         guessed = np.log(tokens.mean) - np.log([model.seconds(plan) for plan in plans])
         finalists = [index for name in self.probes for index in _best_of(plans, guessed, name)]
-        self._time([plans[index].decoder for index in finalists], 0.6 * seconds if look == 1 else 0.9 * seconds, look)
+        self._time(
+            [plans[index].decoder for index in finalists],
+            0.6 * seconds if look == 1 else 0.9 * seconds,
+            look,
+            least=LEAST_ROUNDS,
+        )
         return self._compared(plans, tokens, finalists, model, look)
 
-    def _time(self, decoders: Sequence[StaticDecoder], seconds: float, look: int) -> None:
+    def _time(self, decoders: Sequence[Decoder], seconds: float, look: int, *, least: int) -> None:
         deadline, rounds = time.perf_counter() + seconds, 0
-        while rounds < LEAST_ROUNDS or time.perf_counter() < deadline:
+        while rounds < least or time.perf_counter() < deadline:
             self.clock.round(decoders, tick=lambda: self.progress(f"look {look}: costs"))
             rounds += 1
 
@@ -262,6 +266,8 @@ class _Measurement:
             rounds=timed[order[0]][2],
             decided=verdict != "undecided",
             num_plans=len(plans),
+            largest_likeliest=max((plan.decoder.size for plan in plans if isinstance(plan.decoder, LikeliestTree)), default=0),
+            sampled=tuple((owner, *text) for owner, text in zip(self.owners, self.known, strict=True)),
         )
 
 

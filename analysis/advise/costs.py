@@ -16,12 +16,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm.sequence import LanguageModel, StaticDecoder, Uniforms, step
-from otm.trees import TreeShape
+from otm.sequence import Decoder, LanguageModel, StaticDecoder, Uniforms, step
 
 from ..decode.plain import plain_step
 from ..models.causal import CausalModel
-from .families import Plan, widths
+from .families import Plan, Work
 from .texts import Text
 
 Floats = NDArray[np.float64]
@@ -34,10 +33,11 @@ FROM_START = 0.3
 
 
 class Clocked:
-    """A language model that adds up how long its answers take."""
+    """A language model that adds up how often and for how much it is asked, and how long its answers take."""
 
     def __init__(self, model: CausalModel) -> None:
-        self.model, self.seconds = model, 0.0
+        self.model = model
+        self.reset()
         self.num_tokens = model.num_tokens
 
     def next(self, context: Sequence[int]) -> Floats:
@@ -50,7 +50,13 @@ class Clocked:
         start = time.perf_counter()
         answer = self.model.next_batch(contexts)  # on the host: a device has been waited for
         self.seconds += time.perf_counter() - start
+        self.calls += 1
+        self.contexts += len(contexts)
         return answer
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.seconds, self.calls, self.contexts = 0.0, 0, 0
 
 
 @dataclasses.dataclass
@@ -61,7 +67,8 @@ class Pieces:
     target: list[float] = dataclasses.field(default_factory=list)
     rest: list[float] = dataclasses.field(default_factory=list)
     first: list[float] = dataclasses.field(default_factory=list)
-    tokens: int = 0
+    calls: int = 0
+    contexts: int = 0
     steps: int = 0
 
     @property
@@ -89,10 +96,10 @@ class Clock:
     texts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
     eos: int | None
     rng: np.random.Generator
-    pieces: dict[StaticDecoder | None, Pieces] = dataclasses.field(default_factory=dict)
-    plain: dict[StaticDecoder, list[float]] = dataclasses.field(default_factory=dict)
+    pieces: dict[Decoder | None, Pieces] = dataclasses.field(default_factory=dict)
+    plain: dict[Decoder, list[float]] = dataclasses.field(default_factory=dict)
 
-    def round(self, decoders: Sequence[StaticDecoder], *, tick: Callable[[], object] = lambda: None) -> None:
+    def round(self, decoders: Sequence[Decoder], *, tick: Callable[[], object] = lambda: None) -> None:
         """Time some steps of every decoder, plain decoding before and after each."""
         number = int(self.rng.integers(len(self.texts)))
         prefix, continuation = self.texts[number]
@@ -106,14 +113,15 @@ class Clock:
             before = after
             tick()
 
-    def _visit(self, decoder: StaticDecoder | None, context: tuple[int, ...], *, reads_prompt: bool) -> float:
+    def _visit(self, decoder: Decoder | None, context: tuple[int, ...], *, reads_prompt: bool) -> float:
         """Take a step that fills the caches and some that are timed; return their mean time."""
         self.draft.model.forget()
         self.target.model.forget()
         source = Uniforms(self.rng)
         rows = []
         for number in range(1 + STEPS * (1 if decoder is not None else 2)):
-            self.draft.seconds = self.target.seconds = 0.0
+            self.draft.reset()
+            self.target.reset()
             began = time.perf_counter()
             tokens = self._step(decoder, context, source)
             whole = time.perf_counter() - began
@@ -121,7 +129,7 @@ class Clock:
             if not number and reads_prompt:
                 self.pieces.setdefault(decoder, Pieces()).first.append(whole)
             if number:
-                rows.append((*calls, whole - sum(calls), len(tokens)))
+                rows.append((*calls, whole - sum(calls), self.draft.calls, self.draft.contexts))
             context += tokens
             if context[-1] == self.eos:
                 context = context[:-1]  # only where the time goes is asked for, not how texts end
@@ -129,17 +137,25 @@ class Clock:
         pieces = self.pieces.setdefault(decoder, Pieces())
         for name, value in zip(("draft", "target", "rest"), mean, strict=False):
             getattr(pieces, name).append(float(value))
-        pieces.tokens += sum(int(row[3]) for row in rows)
+        pieces.calls += sum(int(row[3]) for row in rows)
+        pieces.contexts += sum(int(row[4]) for row in rows)
         pieces.steps += len(rows)
         return float(mean[:3].sum())
 
-    def _step(self, decoder: StaticDecoder | None, context: tuple[int, ...], source: Uniforms) -> tuple[int, ...]:
+    def _step(self, decoder: Decoder | None, context: tuple[int, ...], source: Uniforms) -> tuple[int, ...]:
         if decoder is None:
             return (plain_step(self.target, context, source),)
         models: dict[str, LanguageModel] = {"draft": self.draft, "target": self.target}
         return step(decoder, **models, context=context, source=source, eos=self.eos).tokens
 
-    def ratio(self, decoder: StaticDecoder) -> tuple[float, float, int]:
+    def work(self, decoder: Decoder) -> Work:
+        """Return the work of a step of a decoder that was timed, as counted where its tree depends on the context."""
+        if isinstance(decoder, StaticDecoder):
+            return Work.of(decoder)
+        pieces = self.pieces[decoder]
+        return Work(pieces.calls / pieces.steps, pieces.contexts / pieces.steps, decoder.num_nodes)
+
+    def ratio(self, decoder: Decoder) -> tuple[float, float, int]:
         """Return a step's time over plain decoding's, the standard error of its logarithm, and the number of rounds.
 
         The median over rounds, which a round that was interrupted does not move.
@@ -153,12 +169,12 @@ class Clock:
         """Seconds per token of plain decoding."""
         return float(np.median(self.pieces[None].totals))
 
-    def first_seconds(self, decoder: StaticDecoder | None) -> float:
+    def first_seconds(self, decoder: Decoder | None) -> float:
         """Seconds of the step that reads the prompt as well; that of any step where none was timed."""
         first = self.pieces[decoder].first
         return float(np.median(first)) if first else self.seconds(decoder) if decoder is not None else self.plain_seconds
 
-    def seconds(self, decoder: StaticDecoder) -> float:
+    def seconds(self, decoder: Decoder) -> float:
         """Seconds per step of a decoder that was timed: its ratio times plain decoding's."""
         return self.ratio(decoder)[0] * self.plain_seconds
 
@@ -178,21 +194,19 @@ class StepModel:
     rest: Mapping[str, tuple[float, float, float]]
 
     @classmethod
-    def fitted(cls, clock: Clock, families: Mapping[str, Sequence[StaticDecoder]]) -> StepModel:
+    def fitted(cls, clock: Clock, families: Mapping[str, Sequence[Decoder]]) -> StepModel:
         """Fit the pieces, none of which takes less than no time."""
         timed = [decoder for decoders in families.values() for decoder in decoders]
-        shapes = [decoder.shape for decoder in timed]
-        draft = _fit([[shape.depth, sum(widths(shape))] for shape in shapes], [_typical(clock, d, "draft") for d in timed])
+        work = {decoder: clock.work(decoder) for decoder in timed}
+        draft = _fit([[work[d].calls, work[d].drafting] for d in timed], [_typical(clock, d, "draft") for d in timed])
         calls: dict[int, list[float]] = {0: [float(np.median(clock.pieces[None].target))]}
-        for decoder, shape in zip(timed, shapes, strict=True):
-            calls.setdefault(shape.num_nodes, []).append(_typical(clock, decoder, "target"))
+        for decoder in timed:
+            calls.setdefault(decoder.num_nodes, []).append(_typical(clock, decoder, "target"))
         nodes = sorted(calls)
         # More nodes do not take less time: what says so is noise, and neighbours are averaged until none does.
         target = scipy.optimize.isotonic_regression([float(np.median(calls[n])) for n in nodes]).x
         rest = {
-            name: _fit(
-                [[1.0, d.shape.depth, d.shape.num_nodes] for d in decoders], [_typical(clock, d, "rest") for d in decoders]
-            )
+            name: _fit([[1.0, work[d].calls, work[d].nodes] for d in decoders], [_typical(clock, d, "rest") for d in decoders])
             for name, decoders in families.items()
             if decoders  # limits may leave a family no plan; a fit of nothing aborts the process
         }
@@ -200,13 +214,12 @@ class StepModel:
 
     def seconds(self, plan: Plan) -> float:
         """Return the seconds of a step of a plan."""
-        shape: TreeShape = plan.decoder.shape
-        per_call, per_vertex = self.draft
+        work, (per_call, per_vertex) = plan.work, self.draft
         fixed, level, node = self.rest[plan.family]
-        calls = per_call * shape.depth + per_vertex * sum(widths(shape))
-        return calls + self.checking(shape.num_nodes) + fixed + level * shape.depth + node * shape.num_nodes
+        calls = per_call * work.calls + per_vertex * work.drafting
+        return calls + self.checking(work.nodes) + fixed + level * work.calls + node * work.nodes
 
-    def checking(self, nodes: int) -> float:
+    def checking(self, nodes: float) -> float:
         """Return the seconds of a target call that checks some nodes, the last two measurements continued beyond them."""
         points, seconds = self.target
         if nodes <= points[-1] or len(points) == 1:
@@ -219,7 +232,7 @@ def texts_for(texts: Sequence[Text]) -> list[tuple[tuple[int, ...], tuple[int, .
     return [(text.prefix, tuple(text.tokens.tolist())) for text in texts]
 
 
-def _typical(clock: Clock, decoder: StaticDecoder, piece: str) -> float:
+def _typical(clock: Clock, decoder: Decoder, piece: str) -> float:
     """Return a piece of a step, as a share of plain decoding beside it and so free of what slows both."""
     shares = np.asarray(getattr(clock.pieces[decoder], piece)) / np.asarray(clock.plain[decoder])
     return float(np.median(shares)) * clock.plain_seconds

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from otm.sequence import LikeliestTree
 from otm.trees import Speedup, TreeShape
 
 from .costs import StepModel
@@ -74,6 +75,20 @@ def chain_settings(draft: str, length: int) -> dict[str, Any]:
         "TensorRT-LLM": f"speculative_config: {{decoding_type: Draft_Target, max_draft_len: {length}, speculative_model: {draft}}}",
         "llama.cpp": f"--model-draft {draft} --draft-max {length} --draft-min 0",
     }
+
+
+def likeliest_settings(draft: str, tree: LikeliestTree) -> str:
+    """Return what SGLang is told to draft a tree of the likeliest paths: the nearest that it has, which keeps 8 paths of a level.
+
+    Reference: SGLang, --speculative-eagle-topk and --speculative-num-draft-tokens, which counts the root.
+
+    >>> likeliest_settings("small", LikeliestTree(12, 3)).split(" --", 2)[-1]
+    'speculative-num-steps 3 --speculative-eagle-topk 8 --speculative-num-draft-tokens 13'
+    """
+    return (
+        f"--speculative-algorithm STANDALONE --speculative-draft-model-path {draft} --speculative-num-steps {tree.depth} "
+        f"--speculative-eagle-topk {min(8, tree.size)} --speculative-num-draft-tokens {tree.size + 1}"
+    )
 
 
 def eagle_choices(shape: TreeShape) -> list[list[int]]:

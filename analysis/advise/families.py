@@ -1,7 +1,6 @@
 """What is compared: families of decoders, each with every plan within the limits and its exact walk along the texts.
 
-A family reads a law off each text once and then walks along it with as many plans as it likes. Context-dependent trees will be one
-more family once a decoder in `otm.sequence.DECODERS` grows them: a law of its own, and the walk that follows its steps.
+A family reads a law off each text once and then walks along it with as many plans as it likes.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from typing import Any, final
 import numpy as np
 
 import otm
-from otm.sequence import DraftSelection, Gsd, SpeculativeSampling, StaticDecoder
+from otm.sequence import Decoder, DraftSelection, Gsd, LanguageModel, LikeliestTree, SpeculativeSampling, StaticDecoder
 from otm.trees import TreeShape, optimal_tree
 
 from .laws import RankLaw, SurvivorLaw, kseq_survivors, optimal_survivors, rejection_ranks
 from .texts import Text
+from .trees import MatchLaw, matches
 from .walk import Walk, along_all_lengths, along_tree
 
 NUMBERS = (2, 3, 4, 6, 8, 12, 16)
@@ -30,6 +30,10 @@ WIDTH = 8
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Sizes of trees that are compared, within the budget."""
+
+MOST_ANSWERED = 1 << 17
+"""Likeliest trees are grown at every position of every text: of no more tokens than distributions have as many numbers as this, and
+of 16 in any case."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +51,49 @@ class Limits:
 
 
 @dataclasses.dataclass(frozen=True)
+class Work:
+    """What a step asks of the models: draft calls, contexts that draft in them, and drafted nodes that the target checks."""
+
+    calls: float
+    drafting: float
+    nodes: float
+
+    @classmethod
+    def of(cls, decoder: StaticDecoder) -> Work:
+        """Return the work of a step whose tree has one shape."""
+        return cls(decoder.shape.depth, sum(widths(decoder.shape)), decoder.shape.num_nodes)
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
-    """A decoder and what it is expected to do on each text."""
+    """A decoder, what it is expected to do on each text, and its work in a step, an average where that depends on the context."""
 
     family: str
     text: str
-    decoder: StaticDecoder
+    decoder: Decoder
     walks: tuple[Walk, ...]
+    work: Work
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """A text that is read, and what by.
+
+    Attributes:
+        text: what is read: its positions are the contexts.
+        draft: the draft model.
+        limits: within what plans are compared.
+        starts: steps start before this position.
+        eos: the token that ends a text.
+        rng: of a law that is sampled.
+    """
+
+    text: Text
+    draft: LanguageModel
+    limits: Limits
+    starts: int
+    eos: int | None
+    rng: np.random.Generator
 
 
 class Family(abc.ABC):
@@ -62,7 +102,7 @@ class Family(abc.ABC):
     name: str
 
     @abc.abstractmethod
-    def law(self, text: Text, *, limits: Limits, eos: int | None, rng: np.random.Generator) -> Any:
+    def law(self, reading: Reading) -> Any:
         """Return what a walk needs to know of a text."""
 
     @abc.abstractmethod
@@ -70,7 +110,7 @@ class Family(abc.ABC):
         """Yield every plan within the limits."""
 
     @abc.abstractmethod
-    def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
+    def probes(self, limits: Limits) -> Iterator[Decoder]:
         """Yield a few decoders whose steps, when timed, tell what others of the family cost."""
 
 
@@ -80,15 +120,17 @@ class Chains(Family):
 
     name = "chain"
 
-    def law(self, text: Text, *, limits: Limits, eos: int | None, rng: np.random.Generator) -> SurvivorLaw:
+    def law(self, reading: Reading) -> SurvivorLaw:
         """Return the law of a single draft, which every optimal verifier shares."""
-        return kseq_survivors(text.draft, text.target, text.tokens, most=1, eos=eos)
+        text = reading.text
+        return kseq_survivors(text.draft, text.target, text.tokens, most=1, eos=reading.eos)
 
     def plans(self, laws: Sequence[SurvivorLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
         """Yield all lengths."""
         walks = [along_all_lengths(law, num_drafts=1, most=min(limits.depth, limits.nodes), starts=starts) for law in laws]
         for length, row in enumerate(zip(*walks, strict=True), start=1):
-            yield Plan(self.name, f"SpeculativeSampling({length})", SpeculativeSampling(length), row)
+            decoder = SpeculativeSampling(length)
+            yield Plan(self.name, f"SpeculativeSampling({length})", decoder, row, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield lengths on a geometric scale."""
@@ -103,11 +145,11 @@ class Sequences(Family):
     def __init__(self, verifier: otm.Verifier, name: str) -> None:
         self.verifier, self.name = verifier, name
 
-    def law(self, text: Text, *, limits: Limits, eos: int | None, rng: np.random.Generator) -> SurvivorLaw:
+    def law(self, reading: Reading) -> SurvivorLaw:
         """Return the law of the survivors for up to the largest K."""
         survivors = optimal_survivors if isinstance(self.verifier, otm.Optimal) else kseq_survivors
-        most = max(limits.numbers, default=1)
-        return survivors(text.draft, text.target, text.tokens, most=most, eos=eos)
+        text, most = reading.text, max(reading.limits.numbers, default=1)
+        return survivors(text.draft, text.target, text.tokens, most=most, eos=reading.eos)
 
     def plans(self, laws: Sequence[SurvivorLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
         """Yield every K with every L."""
@@ -115,18 +157,16 @@ class Sequences(Family):
             most = min(limits.depth, limits.nodes // number)
             walks = [along_all_lengths(law, num_drafts=number, most=most, starts=starts) for law in laws]
             for length, row in enumerate(zip(*walks, strict=True), start=1):
-                yield self._plan(number, length, row)
+                decoder = DraftSelection(number, length, self.verifier)
+                words = f"DraftSelection({number}, {length}, {type(self.verifier).__name__}())"
+                yield Plan(self.name, words, decoder, row, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield few and many, short and long ones."""
         fewest, most = min(limits.numbers, default=0), max(limits.numbers, default=0)
         for number, length in {(fewest, 1), (fewest, 4), (most, 2), (most, 8)}:
             if number and (length := min(limits.depth, length, limits.nodes // number)):
-                yield self._plan(number, length, ()).decoder
-
-    def _plan(self, number: int, length: int, walks: tuple[Walk, ...]) -> Plan:
-        decoder = DraftSelection(number, length, self.verifier)
-        return Plan(self.name, f"DraftSelection({number}, {length}, {type(self.verifier).__name__}())", decoder, walks)
+                yield DraftSelection(number, length, self.verifier)
 
 
 @final
@@ -139,10 +179,11 @@ class StaticTrees(Family):
 
     name = "static tree"
 
-    def law(self, text: Text, *, limits: Limits, eos: int | None, rng: np.random.Generator) -> RankLaw:
+    def law(self, reading: Reading) -> RankLaw:
         """Return the law by rank."""
-        most = min(WIDTH, limits.nodes, text.draft.shape[1])
-        return rejection_ranks(text.draft, text.target, text.tokens, most=most, eos=eos, rng=rng)
+        text = reading.text
+        most = min(WIDTH, reading.limits.nodes, text.draft.shape[1])
+        return rejection_ranks(text.draft, text.target, text.tokens, most=most, eos=reading.eos, rng=reading.rng)
 
     def plans(self, laws: Sequence[RankLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
         """Yield the optimal tree of every size and depth that branches; without branches it is a chain."""
@@ -157,7 +198,8 @@ class StaticTrees(Family):
                 continue
             seen.add(shape)
             walks = tuple(along_tree(law, shape=shape, starts=starts) for law in laws)
-            yield Plan(self.name, f"Gsd(parents({shape.parents.tolist()}))", Gsd(shape), walks)
+            decoder = Gsd(shape)
+            yield Plan(self.name, f"Gsd(parents({shape.parents.tolist()}))", decoder, walks, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield trees of a drafter that is right every other time."""
@@ -166,15 +208,54 @@ class StaticTrees(Family):
                 yield Gsd(optimal_tree([0.5, 0.15, 0.08, 0.04], num_nodes=nodes, max_depth=depth).shape)
 
 
+@final
+class LikeliestTrees(Family):
+    """Trees that depend on the context: the paths that the drafter holds likeliest, as EAGLE-2 drafts them."""
+
+    name = "likeliest tree"
+
+    def law(self, reading: Reading) -> MatchLaw:
+        """Return what the trees of every size and depth hold of the text."""
+        return matches(
+            reading.draft,
+            reading.text,
+            sizes=_likeliest_sizes(reading.limits, reading.draft.num_tokens) or (1,),
+            depth=reading.limits.depth,
+            starts=reading.starts,
+            eos=reading.eos,
+        )
+
+    def plans(self, laws: Sequence[MatchLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
+        """Yield every size with every depth that it can reach."""
+        for place, size in enumerate(size for size in laws[0].sizes if size > 1):
+            for depth in range(1, min(limits.depth, size) + 1):
+                walks = tuple(law.walk(size=size, depth=depth) for law in laws)
+                calls, drafting = (
+                    float(np.mean([getattr(law, name)[depth - 1, place] for law in laws])) for name in ("calls", "drafting")
+                )
+                decoder = LikeliestTree(size, depth)
+                yield Plan(self.name, f"LikeliestTree({size}, {depth})", decoder, walks, Work(calls, drafting, size))
+
+    def probes(self, limits: Limits) -> Iterator[LikeliestTree]:
+        """Yield small and large ones."""
+        for size, depth in ((2, 1), (8, 3), (16, 5)):
+            if size <= limits.nodes and depth <= limits.depth:
+                yield LikeliestTree(size, depth)
+
+
+def _likeliest_sizes(limits: Limits, num_tokens: int) -> tuple[int, ...]:
+    most = min(limits.nodes, max(16, MOST_ANSWERED // num_tokens))
+    return tuple(size for size in SIZES if size <= most)
+
+
 FAMILIES: tuple[Family, ...] = (
     Chains(),
     Sequences(otm.KSeq(), "K sequences, K-SEQ"),
     Sequences(otm.Optimal(), "K sequences, optimal"),
     StaticTrees(),
+    LikeliestTrees(),
 )
 """Every family that is compared."""
-
-NOT_COMPARED = "trees that depend on the context: no decoder here drafts them"
 
 
 def widths(shape: TreeShape) -> list[int]:

@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from otm.sequence import Gsd, LikeliestTree
 from otm.trees import CostSurface, Speedup
 
 from .advice import Advice, Row
-from .engines import chain_settings, eagle_choices, engine_chain
-from .families import NOT_COMPARED
+from .engines import chain_settings, eagle_choices, engine_chain, likeliest_settings
+from .lost import Lost
 from .screen import named
 from .trial import Trial
 
@@ -19,7 +20,13 @@ VERSION = 1
 
 
 def advice_record(
-    advice: Advice, *, draft: str, surfaces: Mapping[str, CostSurface], trials: Sequence[Trial], manifest: Mapping[str, Any]
+    advice: Advice,
+    *,
+    draft: str,
+    surfaces: Mapping[str, CostSurface],
+    gone: Lost,
+    trials: Sequence[Trial],
+    manifest: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return everything that was measured and said.
 
@@ -27,6 +34,7 @@ def advice_record(
         advice: what was measured.
         draft: the draft model's name, for engines.
         surfaces: measured passes by name, as `otm plan --costs` takes them.
+        gone: what drafts are lost to.
         trials: real runs, if any.
         manifest: models, processing, device, load.
     """
@@ -37,10 +45,9 @@ def advice_record(
         "verdict": advice.verdict,
         "decided": advice.decided,
         "confidence": advice.asked.confidence,
-        "best": _row(advice.best),
-        "chain": _row(advice.chain),
-        "rows": [_row(row) for row in advice.rows],
-        "not_compared": [NOT_COMPARED],
+        "best": _row(advice.best, draft),
+        "chain": _row(advice.chain, draft),
+        "rows": [_row(row, draft) for row in advice.rows],
         "chains": {"tokens_per_call": list(advice.chains)},
         "plain": {"seconds_per_token": advice.plain_seconds},
         "step_model": dataclasses.asdict(advice.model),
@@ -53,6 +60,7 @@ def advice_record(
             "plans": advice.num_plans,
             "asked": dataclasses.asdict(advice.asked),
         },
+        "lost": _known(dataclasses.asdict(gone)),
         "engines": {
             "length": chain.length if chain.may_pay else 0,
             "speedup": _limits(chain.speedup),
@@ -64,22 +72,28 @@ def advice_record(
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: Row, draft: str) -> dict[str, Any]:
     return {
         "family": row.plan.family,
         "name": named(row),
         "decoder": row.plan.text,
-        "nodes": row.shape.num_nodes,
-        "depth": row.shape.depth,
-        "width": row.shape.width,
+        "nodes": row.plan.decoder.num_nodes,
+        "depth": row.plan.decoder.depth,
         "tokens_per_call": row.tokens,
         "seconds": dict(zip(("draft", "target", "rest"), row.seconds, strict=True)),
         "over_plain": _limits(row.over_plain),
         "over_chain": _limits(row.over_chain),
-        "eagle_choices": eagle_choices(row.shape) if row.plan.family == "static tree" else None,
+        "sglang": likeliest_settings(draft, row.plan.decoder) if isinstance(row.plan.decoder, LikeliestTree) else None,
+        "eagle_choices": eagle_choices(row.plan.decoder.shape) if isinstance(row.plan.decoder, Gsd) else None,
     }
 
 
 def _limits(speedup: Speedup) -> dict[str, float | None]:
-    limits = dataclasses.asdict(speedup)
-    return {name: None if value != value else value for name, value in limits.items()}
+    return _known(dataclasses.asdict(speedup))
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with None for NaN, as JSON has it."""
+    return {
+        name: _known(value) if isinstance(value, dict) else None if value != value else value for name, value in values.items()
+    }

@@ -7,19 +7,20 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from otm.sequence import DraftSelection, SpeculativeSampling
+from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
 from otm.trees import CostSurface, Speedup
 
+from ..run.losses import PARTS
 from .advice import Advice, Row
-from .engines import chain_settings, engine_chain
-from .families import NOT_COMPARED
+from .engines import chain_settings, engine_chain, likeliest_settings
+from .lost import Lost
 from .trial import Trial
 
 WIDTH = 80
 """Columns."""
 
 
-def screen(advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passes: CostSurface) -> str:
+def screen(advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passes: CostSurface, gone: Lost) -> str:
     """Return the answer.
 
     Args:
@@ -27,12 +28,14 @@ def screen(advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passe
         draft: the draft model's name, for engines.
         surroundings: device, threads, dtype, load and whatever else the costs depend on.
         passes: calls by context length.
+        gone: what drafts are lost to.
     """
     lines = [
         *_headline(advice),
         "",
         *_table(advice),
         *_limits(advice),
+        *_lost(gone),
         *_costs(advice, surroundings, passes),
         *_measured(advice),
     ]
@@ -46,7 +49,9 @@ def named(row: Row) -> str:
             return f"chain of {length}"
         case DraftSelection(num_drafts=number, length=length, verifier=verifier):
             return f"{number} sequences x {length}, {verifier}"
-    return f"tree of {row.shape.num_nodes} nodes, depth {row.shape.depth}"
+        case LikeliestTree(size=size, length=length):
+            return f"likeliest tree of {size}, depth {length}"
+    return f"tree of {row.plan.decoder.num_nodes} nodes, depth {row.plan.decoder.depth}"
 
 
 def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
@@ -79,7 +84,7 @@ def _headline(advice: Advice) -> Iterator[str]:
         yield f"SPECULATE: {named(best)}"
         yield f"  {best.over_plain.over(where)}, {best.tokens:.2f} tokens a call"
         if best is not advice.chain:
-            yield f"  {best.over_chain.over(f'the best chain, of {advice.chain.shape.depth}')}"
+            yield f"  {best.over_chain.over(f'the best chain, of {advice.chain.plan.decoder.depth}')}"
             if not best.over_chain.low > 1.0:
                 yield "  not surely faster than that chain, which is simpler"
         else:
@@ -114,7 +119,7 @@ def _limits(advice: Advice) -> Iterator[str]:
         "what verification costs: if a call that checks the drafts took no longer than one that checks none": tokens
         / (draft + min(target, model.checking(0)) + rest),
         "what drawing and verifying in Python costs: without": tokens / (draft + target),
-        "acceptance: with every draft accepted": (1 + best.shape.depth) * advice.plain_seconds / whole,
+        "acceptance: with every draft accepted": (1 + best.plan.decoder.depth) * advice.plain_seconds / whole,
     }
     most = max(reliefs, key=reliefs.__getitem__)
     shares = [100.0 * part / whole for part in best.seconds]
@@ -126,12 +131,25 @@ def _limits(advice: Advice) -> Iterator[str]:
         f"{shares[1]:.0f} % target, {shares[2]:.0f} % Python",
     )
     bounds = []
-    if best.shape.depth == advice.asked.limits.depth:
+    if best.plan.decoder.depth == advice.asked.limits.depth:
         bounds.append(f"--max-depth {advice.asked.limits.depth}")
-    if best.shape.num_nodes >= advice.asked.limits.nodes:
+    if best.plan.decoder.num_nodes >= advice.asked.limits.nodes:
         bounds.append(f"--max-nodes {advice.asked.limits.nodes}")
     if bounds:
         yield from _paragraph("", f"the fastest plan stands at {' and '.join(bounds)}: more may pay")
+
+
+def _lost(gone: Lost) -> Iterator[str]:
+    parts = {PARTS[name].split(":")[0]: share.value for name, share in gone.parts.items() if share.value >= 0.005}
+    told = ", ".join(f"{100 * value:.0f} % to {words}" for words, value in sorted(parts.items(), key=lambda one: -one[1]))
+    accepted = gone.accepted
+    sure = "" if math.isnan(accepted.low) else f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})"
+    yield from _paragraph(
+        "lost",
+        f"at {gone.positions} random positions {100 * accepted.value:.0f} %{sure} of first drafts are accepted; lost are "
+        f"{told or 'none'}. With its likeliest {gone.size} drafts of at most {gone.length} in a row this draft wins "
+        f"{gone.tokens.value:.2f} tokens a call; one that knew the target would win {gone.clairvoyant.value:.2f}",
+    )
 
 
 def _costs(advice: Advice, surroundings: Mapping[str, Any], passes: CostSurface) -> Iterator[str]:
@@ -155,8 +173,7 @@ def _measured(advice: Advice) -> Iterator[str]:
         "basis",
         f"{advice.texts} texts of the target from {advice.prompts} prompts, acceptance exact given the text; "
         f"{advice.rounds} rounds of timing; {advice.num_plans} plans of at most {advice.asked.limits.nodes} nodes and depth "
-        f"{advice.asked.limits.depth}"
-        f"{ended}. Not compared: {NOT_COMPARED}",
+        f"{advice.asked.limits.depth}, likeliest trees of at most {advice.largest_likeliest}{ended}",
     )
 
 
@@ -171,6 +188,8 @@ def _engines(advice: Advice, draft: str) -> Iterator[str]:
     for engine, text in chain_settings(draft, chain.length).items():
         # One line each, however long: it is there to be copied.
         yield f"  {engine}: {text}"
+    if isinstance(tree := advice.best.plan.decoder, LikeliestTree):
+        yield f"  SGLang, tree: {likeliest_settings(draft, tree)}"
 
 
 def _short(speedup: Speedup) -> str:

@@ -75,7 +75,7 @@ def tried(
     done: list[list[float]] = [[0, 0, 0, 0.0] for _ in ways]
     known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     clock = Clock(Clocked(draft), Clocked(target), known, eos, np.random.default_rng([seed, 0]))
-    deepest = max(row.shape.depth for row in rows)
+    deepest = max(row.plan.decoder.depth for row in rows)
     for turn, (number, prompt) in itertools.product(range(repeats), enumerate(prompts)):
         limits = [limit - len(prompt) - 1 for limit in (draft.max_length, target.max_length) if limit is not None]
         room = min([advice.asked.num_tokens, *limits]) - deepest

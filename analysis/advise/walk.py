@@ -70,7 +70,7 @@ def _walks(law: SurvivorLaw, num_drafts: int, most: int, starts: int) -> list[Wa
         state = np.where(inside[:, None], np.einsum("tm,tmj->tj", state, steps), 0.0)
         state[:, 0] = 0.0
         reached.append(state.sum(axis=1))
-    return [_tally(np.array(reached[: n + 1]), np.array(gained[:n])) for n in range(1, most + 1)]
+    return [tally(np.array(reached[: n + 1]), np.array(gained[:n])) for n in range(1, most + 1)]
 
 
 def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
@@ -85,7 +85,7 @@ def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
     reached, gained = _levels([law], shape, starts)
     levels = shape.levels[1:]
     by_level = np.array([gained[1:, 0][levels == level].sum(axis=0) for level in range(1, shape.depth + 1)])
-    return _tally(reached[:, 0], by_level)
+    return tally(reached[:, 0], by_level)
 
 
 def tree_gains(laws: Sequence[RankLaw], *, shape: TreeShape, starts: int) -> Floats:
@@ -122,7 +122,7 @@ def _levels(laws: Sequence[RankLaw], shape: TreeShape, starts: int) -> tuple[Flo
     return reached, gained
 
 
-def _tally(reached: Floats, gained: Floats) -> Walk:
+def tally(reached: Floats, gained: Floats) -> Walk:
     """Add up the steps: `reached` `(L + 1, starts)` are G, `gained` `(L, starts)` are S."""
     visits = _visits(reached)
     per_step = gained.sum(axis=0)

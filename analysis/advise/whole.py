@@ -10,35 +10,31 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
+from otm.sequence import LikeliestTree
+
 from ..errors import AnalysisError
 from ..files import write_json
-from ..models.causal import CausalModel
+from ..models.causal import pair_models
 from ..models.latency import measure_passes
 from ..models.names import SIDES, model_places
 from ..models.pair import end_of_text
+from ..models.processing import Setting
 from ..models.prompts import open_prompts
 from ..models.prompts import prompts as numbered
 from ..models.source import PairSource, loaded
 from ..provenance import environment, revision, weights_digest
 from .advice import Advice, Asked, advise
+from .lost import lost
 from .record import advice_record
 from .screen import named, screen, trial_table
 from .trial import tried
 
 PASSES = (0, 1, 2, 4, 8, 16, 32, 64)
 """Nodes of the target passes that are timed by context length."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Processing:
-    """How one model's logits become probabilities."""
-
-    temperature: float = 1.0
-    top_p: float | None = None
-    top_k: int | None = None
 
 
 def advised(
@@ -49,7 +45,7 @@ def advised(
     limit: int | None,
     prompt_tokens: int,
     chat: bool,
-    processing: tuple[Processing, Processing],
+    processing: Setting,
     asked: Asked,
     repeats: int,
     out: Path | None,
@@ -72,10 +68,7 @@ def advised(
     pair = loaded(source)
     encode = pair.encode_chat if chat else pair.encode
     tokens = [encode(prompt.text)[-prompt_tokens:] for prompt in texts]
-    draft, target = (
-        CausalModel(model, pair.num_tokens, pair.device, **dataclasses.asdict(one))
-        for model, one in zip((pair.draft, pair.target), processing, strict=True)
-    )
+    draft, target = pair_models(pair, processing)
     eos, before = end_of_text(pair), os.getloadavg()
     with _Progress(asked.seconds) as bar:
         advice = advise(draft, target, tokens, asked=asked, eos=eos, progress=bar.told)
@@ -89,11 +82,22 @@ def advised(
             device=pair.device,
             tick=lambda: bar.told("passes by context"),
         )
+        bar.told("what drafts are lost to")
+        trees = [row.plan.decoder for row in advice.rows if isinstance(row.plan.decoder, LikeliestTree)]
+        gone = lost(
+            draft,
+            target,
+            advice.sampled,
+            tree=trees[0] if trees else LikeliestTree(1, 1),
+            eos=eos,
+            seconds=min(5.0, 0.05 * asked.seconds),
+            rng=np.random.default_rng([asked.seed, 2]),
+        )
     dtype = str(pair.target.dtype).removeprefix("torch.")
     load = os.getloadavg()[0]
     surroundings = {"on": pair.device_name, "threads": torch.get_num_threads(), "weights": dtype, "load": f"{load:.1f}"}
     names = dict(zip(SIDES, source.names, strict=True))
-    show(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes))
+    show(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, gone=gone))
     trials = []
     if repeats:
         with _Progress(None) as bar:
@@ -119,7 +123,9 @@ def advised(
             **environment(),
             "revision": revision(),
         }
-        record = advice_record(advice, draft=names["draft"], surfaces={"passes": passes}, trials=trials, manifest=manifest)
+        record = advice_record(
+            advice, draft=names["draft"], surfaces={"passes": passes}, gone=gone, trials=trials, manifest=manifest
+        )
         write_json(out, record)
         said.append(f"record  {out}")
     return "\n".join(said)

@@ -7,8 +7,30 @@ from typing import Annotated
 
 import typer
 
-from ..run.resources import MOST_THREADS
-from .options import Device, DeviceMap, DraftName, Dtype, Limit, TargetName, Temperature, TopP, TrustRemoteCode, written
+from .options import (
+    Device,
+    DeviceMap,
+    DraftMinP,
+    DraftName,
+    DraftOrder,
+    DraftTemperature,
+    DraftTopK,
+    DraftTopP,
+    Dtype,
+    Limit,
+    MinP,
+    Order,
+    TargetName,
+    Temperature,
+    Threads,
+    TopK,
+    TopP,
+    TrustRemoteCode,
+    setting_of,
+    written,
+)
+
+MEASURED, COMPARED = "What is measured", "What is compared"
 
 
 def advise(
@@ -19,45 +41,62 @@ def advise(
     run: Annotated[
         bool, typer.Option("--run", help="Run the best plan and the baselines as well: predicted beside measured.")
     ] = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Texts per prompt and way with --run.")] = 3,
     seconds: Annotated[float, typer.Option(min=0.0, help="Budget; it ends earlier where the interval decides.")] = 300.0,
-    num_tokens: Annotated[int, typer.Option(min=1, help="Tokens that a text has.")] = 64,
-    prompt_tokens: Annotated[int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.")] = 512,
     limit: Limit = None,
     field: Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")] = "text",
     chat_template: Annotated[bool, typer.Option("--chat-template", help="Prompts are messages of a user.")] = False,
-    max_nodes: Annotated[int, typer.Option(min=1, max=256, help="Drafted tokens of a step at most.")] = 64,
-    max_depth: Annotated[int, typer.Option(min=1, max=64, help="Drafts in a row at most.")] = 8,
-    sequences: Annotated[int, typer.Option(min=1, max=16, help="I.i.d. sequences at most.")] = 4,
+    prompt_tokens: Annotated[
+        int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.", rich_help_panel=MEASURED)
+    ] = 512,
+    num_tokens: Annotated[int, typer.Option(min=1, help="Tokens that a text has.", rich_help_panel=MEASURED)] = 64,
+    repeats: Annotated[int, typer.Option(min=1, help="Texts per prompt and way with --run.", rich_help_panel=MEASURED)] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of texts and places.", rich_help_panel=MEASURED)] = 0,
+    max_nodes: Annotated[
+        int, typer.Option(min=1, max=256, help="Drafted tokens of a step at most.", rich_help_panel=COMPARED)
+    ] = 64,
+    max_depth: Annotated[int, typer.Option(min=1, max=64, help="Drafts in a row at most.", rich_help_panel=COMPARED)] = 8,
+    sequences: Annotated[int, typer.Option(min=1, max=16, help="I.i.d. sequences at most.", rich_help_panel=COMPARED)] = 4,
     temperature: Temperature = 1.0,
     top_p: TopP = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Likeliest tokens that both models keep.")] = None,
-    draft_temperature: Annotated[float | None, typer.Option(min=0.0, help="The draft's own. Default: the target's.")] = None,
-    draft_top_p: Annotated[float | None, typer.Option(help="The draft's own. Default: the target's.")] = None,
-    draft_top_k: Annotated[int | None, typer.Option(min=1, help="The draft's own. Default: the target's.")] = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
+    order: Order = "transformers",
+    draft_temperature: DraftTemperature = None,
+    draft_top_p: DraftTopP = None,
+    draft_top_k: DraftTopK = None,
+    draft_min_p: DraftMinP = None,
+    draft_order: DraftOrder = None,
     device: Device = "auto",
     device_map: DeviceMap = None,
     dtype: Dtype = "float32",
-    threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads. Default: torch's choice.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of texts and places.")] = 0,
+    threads: Threads = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Say whether to speculate, with which scheme, and how much faster it is on this machine."""
+    """Say whether to speculate, with which scheme, and how much faster it is on this machine.
+
+    Example: advise --draft my-draft --target my-model --prompts prompts.txt --run
+    """
     import torch
 
     from ..advise.advice import Asked
     from ..advise.families import Limits
-    from ..advise.whole import Processing, advised
+    from ..advise.whole import advised
     from ..models.source import PairSource
 
+    setting = setting_of(
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        order=order,
+        draft_temperature=draft_temperature,
+        draft_top_p=draft_top_p,
+        draft_top_k=draft_top_k,
+        draft_min_p=draft_min_p,
+        draft_order=draft_order,
+    )
     if threads is not None:
         torch.set_num_threads(threads)
-    own = Processing(temperature, top_p, top_k)
-    drafts = Processing(
-        temperature if draft_temperature is None else draft_temperature,
-        top_p if draft_top_p is None else draft_top_p,
-        top_k if draft_top_k is None else draft_top_k,
-    )
     text = advised(
         PairSource(draft, target, device, device_map, dtype, trust_remote_code),
         prompts,
@@ -65,7 +104,7 @@ def advise(
         limit=limit,
         prompt_tokens=prompt_tokens,
         chat=chat_template,
-        processing=(drafts, own),
+        processing=setting,
         asked=Asked(num_tokens, Limits(max_nodes, max_depth, sequences), seconds, min(50.0, seconds), seed),
         repeats=repeats if run else 0,
         out=out,

@@ -15,6 +15,7 @@ from .latency import latency
 from .measure import measure
 from .merge import merge
 from .report import report
+from .steps import steps
 from .train import train
 
 app = typer.Typer(
@@ -23,5 +24,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (advise, compare, measure, merge, report, decode, experiment, latency, train, finetune, fetch, capture):
+for command in (advise, compare, measure, merge, report, decode, steps, experiment, latency, train, finetune, fetch, capture):
     app.command()(command)

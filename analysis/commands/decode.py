@@ -12,14 +12,24 @@ from otm.sequence import DECODERS
 from .options import (
     Device,
     DeviceMap,
+    DraftMinP,
     DraftName,
+    DraftOrder,
+    DraftTemperature,
+    DraftTopK,
+    DraftTopP,
     Dtype,
     Limit,
+    MinP,
+    Order,
     TargetName,
     Temperature,
+    Threads,
+    TopK,
     TopP,
     TrustRemoteCode,
     integers,
+    setting_of,
     written,
 )
 
@@ -43,14 +53,25 @@ def decode(
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated; one text each.")] = "0",
     temperature: Temperature = 1.0,
     top_p: TopP = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
+    order: Order = "transformers",
+    draft_temperature: DraftTemperature = None,
+    draft_top_p: DraftTopP = None,
+    draft_top_k: DraftTopK = None,
+    draft_min_p: DraftMinP = None,
+    draft_order: DraftOrder = None,
     field: Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")] = "text",
     device: Device = "auto",
     device_map: DeviceMap = None,
     dtype: Dtype = "float32",
+    threads: Threads = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Decode prompts with any algorithm and report tokens per serial call of the target, and the speed-up over plain decoding."""
     import itertools
+
+    import torch
 
     from ..decode.decode_run import RunSettings, run_decode, summary_table
     from ..decode.decoder_text import decoder_from_text
@@ -59,14 +80,26 @@ def decode(
     from ..models.prompts import prompts as numbered
     from ..models.source import PairSource, loaded
 
+    setting = setting_of(
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        order=order,
+        draft_temperature=draft_temperature,
+        draft_top_p=draft_top_p,
+        draft_top_k=draft_top_k,
+        draft_min_p=draft_min_p,
+        draft_order=draft_order,
+    )
+    if threads is not None:
+        torch.set_num_threads(threads)
     decoders = {text.strip(): decoder_from_text(text) for text in decoder}
     chosen_seeds = integers(seeds, name="seeds", minimum=0)
     pair = loaded(PairSource(draft, target, device, device_map, dtype, trust_remote_code))
     texts = itertools.islice(numbered(open_prompts(prompts, field=field)), limit)
     tokens = [pair.encode(prompt.text)[-prompt_tokens:] for prompt in texts]
-    settings = RunSettings(
-        draft=draft, target=target, num_tokens=num_tokens, temperature=temperature, top_p=top_p, dtype=str(pair.target.dtype)
-    )
+    settings = RunSettings(draft=draft, target=target, num_tokens=num_tokens, dtype=str(pair.target.dtype), processing=setting)
     records = run_decode(pair, decoders, tokens, settings=settings, seeds=chosen_seeds, out=out)
     for note in pair.notes:
         typer.echo(f"note     {note}")

@@ -11,7 +11,7 @@ from .options import AnyLoad, TargetName, written
 
 
 def experiment(
-    name: Annotated[str, typer.Argument(help="table2, ersd or mentored.")],
+    name: Annotated[str, typer.Argument(help="table2, ersd, mentored or lossy_rules.")],
     work: Annotated[Path, written("Folder for the results files; a killed run goes on from them.")],
     out: Annotated[Path, written("Folder for the figure's data.")] = Path("figures/data"),
     num_prompts: Annotated[

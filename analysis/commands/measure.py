@@ -8,7 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import AnalysisError
-from .options import Device, DeviceMap, DraftName, Dtype, TargetName, TrustRemoteCode, integers, written
+from .options import (
+    Device,
+    DeviceMap,
+    DraftMinP,
+    DraftName,
+    DraftOrder,
+    DraftTopK,
+    DraftTopP,
+    Dtype,
+    MinP,
+    Order,
+    TargetName,
+    TopK,
+    TrustRemoteCode,
+    integers,
+    setting_of,
+    written,
+)
 
 if TYPE_CHECKING:
     from ..models.prompts import PromptSource
@@ -29,12 +46,26 @@ def measure(
     from_trace: Annotated[Path | None, typer.Option(help="Trace of top-m log-probabilities, instead of models.")] = None,
     positions: Annotated[str, typer.Option(help="text, target, draft or on-policy: where the models are compared.")] = "text",
     k: Annotated[str, typer.Option(help="Numbers of drafts, such as 1-8 or 1,2,4,8.")] = "1-8",
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Schemes and statistics by name, comma-separated, such as optimum_iid,kseq_iid,tv; half the time without "
+            "the races. Default: all."
+        ),
+    ] = None,
     temperature: Annotated[str, typer.Option(help="Sampling temperatures of both models, comma-separated.")] = "1.0",
     draft_temperature: Annotated[
         str | None,
         typer.Option(help="Temperatures of the draft alone, each with every --temperature and --top-p. Default: the target's."),
     ] = None,
     top_p: Annotated[str, typer.Option(help="Nucleus masses of both models, comma-separated; 1.0 keeps all.")] = "1.0",
+    top_k: TopK = None,
+    min_p: MinP = None,
+    order: Order = "transformers",
+    draft_top_p: DraftTopP = None,
+    draft_top_k: DraftTopK = None,
+    draft_min_p: DraftMinP = None,
+    draft_order: DraftOrder = None,
     seed: Annotated[int, typer.Option(help="Seed of sampled paths.")] = 0,
     max_tokens: Annotated[int, typer.Option(help="Tokens of a prompt that are used.")] = 512,
     new_tokens: Annotated[int, typer.Option(help="Tokens sampled after each prompt, along sampled paths.")] = 64,
@@ -57,6 +88,13 @@ def measure(
         bool, typer.Option("--bounds", help="The papers' bounds, γ* and index entropies as well, at every position.")
     ] = False,
     check: Annotated[int, typer.Option(min=0, help="Check all columns against their samplers at N positions of a shard.")] = 0,
+    losses: Annotated[
+        bool,
+        typer.Option(
+            "--losses",
+            help="What acceptance is lost to as well: vocabulary, filters, ranking, temperature, rounding. Many times the work.",
+        ),
+    ] = False,
     workers: Annotated[int | None, typer.Option(help="Local processes. Default: by cores, memory and device.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads per process; part of what a run is.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, instead of local processes.")] = None,
@@ -75,11 +113,23 @@ def measure(
 
     models = PairSource(draft, target, device, device_map, dtype, trust_remote_code)
     processes, per_process = resources(out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace)
+    otherwise = setting_of(
+        top_p=None,
+        top_k=top_k,
+        min_p=min_p,
+        order=order,
+        draft_top_p=draft_top_p,
+        draft_top_k=draft_top_k,
+        draft_min_p=draft_min_p,
+        draft_order=draft_order,
+    )
     settings = Settings(
         k=tuple(integers(k)),
+        columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
         temperatures=reals(temperature, "temperature"),
         draft_temperatures=() if draft_temperature is None else reals(draft_temperature, "draft-temperature"),
         top_ps=reals(top_p, "top-p"),
+        otherwise=otherwise,
         positions="trace" if from_trace is not None else positions,
         seed=seed,
         max_tokens=max_tokens,
@@ -91,6 +141,7 @@ def measure(
         save_logits=save_logits,
         bounds=bounds,
         check=check,
+        losses=losses,
     )
     place = Workers(count=processes, scheduler=scheduler, apart=True)
     share = None if shards is None else shard_range(shards)

@@ -28,7 +28,7 @@ def train(
     ] = None,
 ) -> None:
     """Train tokenizer, draft and target, or a draft for a target that is given; resumes where a killed run stopped."""
-    from ..models.pair import choose_device
+    from ..models.pair import choose_device, load_tokenizer
     from ..train import texts
 
     if target is not None:
@@ -37,6 +37,7 @@ def train(
 
         plan = Distillation() if recipe is None else distillation_from_json(recipe)
         choose_device(device)
+        load_tokenizer(target)  # before all texts are read
         corpus = texts.from_text_files(text) if text else texts.from_installed_packages(constraints)
         record = distil(target, corpus, plan, out=out, work=work, device=device, threads=threads)
         for kind, curves in record["acceptance"].items():

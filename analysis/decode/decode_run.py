@@ -19,6 +19,7 @@ from ..errors import AnalysisError
 from ..models.causal import pair_models
 from ..models.names import SIDES, model_places
 from ..models.pair import Pair, end_of_text
+from ..models.processing import AS_THEY_ARE, Setting
 from ..provenance import environment, origin, weights_digest
 from .efficiency import efficiency, measured_speedup
 from .plain import PLAIN, plain_text
@@ -35,16 +36,15 @@ class RunSettings:
     Attributes:
         draft, target: names of the models; None for the shipped ones.
         num_tokens: tokens decoded per text.
-        temperature, top_p: of both models.
         dtype: of the weights.
+        processing: what is done with each model's logits.
     """
 
     draft: str | None
     target: str | None
     num_tokens: int
-    temperature: float
-    top_p: float | None
     dtype: str
+    processing: Setting = AS_THEY_ARE
 
 
 def run_decode(
@@ -63,14 +63,15 @@ def run_decode(
     """
     if not prompts:
         raise AnalysisError("Decoding needs at least one prompt; the file has none. Give one per line.")
-    draft, target = pair_models(pair, settings.temperature, settings.top_p)
+    draft, target = pair_models(pair, settings.processing)
     names = dict(zip(SIDES, model_places(settings.draft, settings.target), strict=True))
-    determining = dataclasses.asdict(settings) | {
+    determining = {"num_tokens": settings.num_tokens, "dtype": settings.dtype} | settings.processing.recorded
+    determining |= {
+        # Not by name: the same weights elsewhere give the same results.
         "weights": {side: weights_digest(name) for side, name in names.items()},
         "threads": torch.get_num_threads(),
         "device": pair.device,
     }
-    del determining["draft"], determining["target"]  # the same weights elsewhere give the same results
     provenance = environment() | origin() | {"models": {side: Path(name).name for side, name in names.items()}}
     results = ResultsFile(out, settings=determining, provenance=provenance)
     named = {prompt_name(tokens): tokens for tokens in prompts}

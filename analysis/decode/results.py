@@ -17,8 +17,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from otm._json import plain_json
+
 from ..errors import AnalysisError
-from ..files import has_content, is_file, plain_json, shortened
+from ..files import has_content, is_file, shortened
 from ..provenance import differences
 
 FORMAT = "otm-decode"

@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 import otm
 
 from ..errors import AnalysisError
-from .pair import Pair, probabilities, to_numpy
+from .pair import Pair, to_numpy
+from .processing import AS_THEY_ARE, Setting
 from .tree_check import choose_evaluator, longest_context
 from .trie import Context
+
+_PLAIN = otm.Processing()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +54,10 @@ class CausalModel:
         model: a `transformers` causal language model in evaluation mode; float16 and bfloat16 are fine.
         num_tokens: V; logits beyond it (padding rows) are cut off before the softmax.
         device: where the model is.
-        temperature: ≥ 0; 0 puts all mass on the largest logit.
-        top_p: nucleus mass in (0, 1], or None.
-        top_k: tokens to keep, before the nucleus, or None.
+        processing: what is done with the logits.
 
     Raises:
         AnalysisError: if the model is in training mode, on another device, or scores fewer than `num_tokens` tokens.
-        otm.errors.InvalidParameter: if temperature, top_p or top_k is out of range.
 
     Accuracy: that of the model's dtype. The softmax runs in float64. Two ways to the same context may differ by a rounding of
     the logits, as they do in every cached implementation; `forget` at the start of a text makes the text repeatable.
@@ -65,18 +65,9 @@ class CausalModel:
     Reference: the tree mask is SpecInfer's (Miao et al. 2024, section 4).
     """
 
-    def __init__(
-        self,
-        model: Any,
-        num_tokens: int,
-        device: str,
-        temperature: float = 1.0,
-        top_p: float | None = None,
-        top_k: int | None = None,
-    ) -> None:
-        otm.from_logits(np.zeros(1), temperature=temperature, top_p=top_p, top_k=top_k)  # refuses what is out of range
+    def __init__(self, model: Any, num_tokens: int, device: str, processing: otm.Processing = _PLAIN) -> None:
         _check_model(model, device)
-        self.num_tokens, self.temperature, self.top_p, self.top_k = num_tokens, temperature, top_p, top_k
+        self.num_tokens, self.processing = num_tokens, processing
         self.max_length = longest_context(model)
         self.fallback, self._evaluator = choose_evaluator(model, device, num_tokens)
         self._calls = 0
@@ -100,6 +91,15 @@ class CausalModel:
         return mass
 
     @torch.inference_mode()
+    def logits(self, contexts: Sequence[Context]) -> torch.Tensor:
+        """Return the next-token logits `(n, V)` after n ≥ 1 distinct contexts; raises and costs as `next_batch`."""
+        for context in contexts:
+            _check_context(context, self.num_tokens, self.max_length)
+        self._calls += 1
+        logits: torch.Tensor = self._evaluator.logits(list(contexts))[:, : self.num_tokens]
+        return logits
+
+    @torch.inference_mode()
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
         """Return the next-token distributions `(n, V)` after n contexts, in their order.
 
@@ -119,12 +119,9 @@ class CausalModel:
         if not asked:
             return np.empty((0, self.num_tokens))
         distinct = {context: place for place, context in enumerate(dict.fromkeys(asked))}
-        for context in distinct:
-            _check_context(context, self.num_tokens, self.max_length)
-        self._calls += 1
-        logits = self._evaluator.logits(list(distinct))[:, : self.num_tokens]
+        logits = self.logits(list(distinct))
         try:
-            mass = to_numpy(probabilities(logits, temperature=self.temperature, top_p=self.top_p, top_k=self.top_k))
+            mass = to_numpy(self.processing(logits.double()))
         except otm.errors.InvalidDistribution as error:
             self.forget()  # keys and values may be NaN as well
             raise otm.errors.InvalidDistribution(
@@ -133,11 +130,11 @@ class CausalModel:
         return mass if len(distinct) == len(asked) else mass[[distinct[context] for context in asked]]
 
 
-def pair_models(pair: Pair, temperature: float = 1.0, top_p: float | None = None) -> tuple[CausalModel, CausalModel]:
-    """Return a pair's draft and target as language models with the same temperature and nucleus."""
+def pair_models(pair: Pair, setting: Setting = AS_THEY_ARE) -> tuple[CausalModel, CausalModel]:
+    """Return a pair's draft and target as language models."""
     draft, target = (
-        CausalModel(model, pair.num_tokens, pair.device, temperature=temperature, top_p=top_p)
-        for model in (pair.draft, pair.target)
+        CausalModel(model, pair.num_tokens, pair.device, processing)
+        for model, processing in zip((pair.draft, pair.target), setting, strict=True)
     )
     return draft, target
 

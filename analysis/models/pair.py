@@ -171,21 +171,17 @@ def end_of_text(pair: Pair) -> int | None:
 def load_target(target: str | None, *, device: str = "auto", dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
     """Load a target alone, and its tokenizer; arguments and errors as in `load_pair`."""
     place = choose_device(device)
-    logging.disable_progress_bar()
-    name = model_places(None, target)[1]
-    _check_folder("target", name)
-    tokenizer = _load(AutoTokenizer, name, "tokenizer", trust_remote_code=False)
+    name, tokenizer = load_tokenizer(target)
     model = _load(AutoModelForCausalLM, name, "model", trust_remote_code=False, use_safetensors=True, dtype=dtype)
     return model.eval().to(place), tokenizer
 
 
-def probabilities(
-    logits: torch.Tensor, *, temperature: float, top_p: float | None = None, top_k: int | None = None
-) -> torch.Tensor:
-    """Return float64 probabilities `(..., V)` of float32 logits, on the same device."""
-    import otm
-
-    return otm.from_logits(logits.double(), temperature=temperature, top_p=top_p, top_k=top_k)  # type: ignore[no-any-return]
+def load_tokenizer(target: str | None) -> tuple[str, Any]:
+    """Return where a target lies and its tokenizer: what tells quickly whether the model is there at all; errors as `load_pair`."""
+    logging.disable_progress_bar()
+    name = model_places(None, target)[1]
+    _check_folder("target", name)
+    return name, _load(AutoTokenizer, name, "tokenizer", trust_remote_code=False)
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:

@@ -1,17 +1,18 @@
-"""Turn logits into the distributions of many (temperature, top-p) settings, with one sort per model for all of them.
+"""Turn logits into the distributions of many settings, with one sort per model for all that differ in temperature and top-p.
 
 Temperature keeps the order of the logits, so the tokens that top-p keeps at any temperature are a prefix of one descending order.
-The values are those of `otm.from_logits`, up to the last bits.
+The values are those of `otm.Processing`, up to the last bits.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-import otm
+from otm import Processing
 
 _PART = 8  # a nucleus rarely holds more than this part of the vocabulary; where it does, the row is sorted whole
 
@@ -19,38 +20,52 @@ _PART = 8  # a nucleus rarely holds more than this part of the vocabulary; where
 # agrees on the nucleus.
 _CLEAR = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 2e-6}
 
-Processing = tuple[float, float]
-"""(temperature, top_p) of one model; top_p = 1 keeps every token."""
-
 
 class Setting(NamedTuple):
-    """How both models' logits become probabilities: as one, but for the draft's temperature."""
+    """How both models' logits become probabilities."""
 
-    temperature: float
-    top_p: float
-    draft_temperature: float
-
-    @property
-    def draft(self) -> Processing:
-        """The draft's processing."""
-        return self.draft_temperature, self.top_p
+    draft: Processing = Processing()
+    target: Processing = Processing()
 
     @property
-    def target(self) -> Processing:
-        """The target's processing."""
-        return self.temperature, self.top_p
+    def recorded(self) -> dict[str, Any]:
+        """What records say: temperature and top-p of the target, what else is not the default, `draft_…` where the draft differs.
+
+        >>> Setting(Processing(temperature=0.5, order="vllm"), Processing(order="vllm")).recorded
+        {'temperature': 1.0, 'top_p': None, 'order': 'vllm', 'draft_temperature': 0.5}
+        """
+        draft, target, plain = (dataclasses.asdict(one) for one in (*self, Processing()))
+        own = {name: value for name, value in target.items() if name in ("temperature", "top_p") or value != plain[name]}
+        return own | {f"draft_{name}": value for name, value in draft.items() if value != target[name]}
+
+
+AS_THEY_ARE = Setting()
+"""Both models' own distributions."""
 
 
 def settings_of(
-    temperatures: Sequence[float], top_ps: Sequence[float], draft_temperatures: Sequence[float] = ()
+    temperatures: Sequence[float],
+    top_ps: Sequence[float],
+    draft_temperatures: Sequence[float] = (),
+    *,
+    otherwise: Setting = AS_THEY_ARE,
 ) -> list[Setting]:
-    """Return every combination, temperatures in the outer loop; without draft temperatures the draft has the target's.
+    """Return every combination, temperatures in the outer loop.
 
-    >>> settings_of([1.0], [1.0, 0.9])
-    [Setting(temperature=1.0, top_p=1.0, draft_temperature=1.0), Setting(temperature=1.0, top_p=0.9, draft_temperature=1.0)]
+    Args:
+        temperatures, top_ps: of the target.
+        draft_temperatures: of the draft; the target's without.
+        otherwise: everything else, and the draft's top-p if it has one of its own.
+
+    >>> [(one.draft.temperature, one.target.top_p) for one in settings_of([1.0], [1.0, 0.9], [0.5])]
+    [(0.5, 1.0), (0.5, 0.9)]
     """
+    draft, target = otherwise
     return [
-        Setting(temperature, top_p, drafted)
+        Setting(
+            dataclasses.replace(draft, temperature=drafted, top_p=top_p if draft.top_p is None else draft.top_p),
+            dataclasses.replace(target, temperature=temperature, top_p=top_p),
+        )
         for temperature in temperatures
         for top_p in top_ps
         for drafted in draft_temperatures or (temperature,)
@@ -62,23 +77,32 @@ def distributions(logits: Any, settings: Sequence[Processing], *, as_weights: bo
 
     Args:
         logits: `(..., V)`, float32 or float64, NumPy or torch.
-        settings: (temperature, top_p) pairs.
+        settings: what is done with the logits.
         as_weights: for what divides rows by their sums itself and takes its own logarithms: exp((z − max z)/T) will do.
 
     Logarithms are finite everywhere, meaningless where the probability is 0, and None where none are at hand.
     """
     likeliest = None
-    for temperature, top_p in settings:
+    for processing in settings:
+        temperature, top_p = processing.temperature, processing.top_p
         host = isinstance(logits, np.ndarray) and np.finfo(logits.dtype).smallest_normal <= temperature < np.inf
-        if not host:
-            # A device sorts as fast as it divides; the extremes are rare.
-            yield otm.from_logits(logits, temperature=temperature, top_p=None if top_p == 1.0 else top_p), None
-        elif top_p == 1.0:
+        if not host or not _nucleus_alone(processing):
+            # A device sorts as fast as it divides; the extremes, and other filters, are rare.
+            yield processing(logits), None
+        elif top_p in (None, 1.0):
             yield _softmax(_scaled(logits, logits.max(axis=-1, keepdims=True), temperature), as_weights)
         else:
             if likeliest is None:
                 likeliest = _largest(logits, max(1, logits.shape[-1] // _PART))
             yield _nucleus(logits, likeliest, temperature, top_p, as_weights)
+
+
+def _nucleus_alone(processing: Processing) -> bool:
+    """Return whether nothing filters but top-p, which sees the masses at the temperature."""
+    others = processing.top_k is None and processing.min_p in (None, 0.0)
+    return others and (
+        processing.top_p in (None, 1.0) or processing.steps.index("temperature") < processing.steps.index("top_p")
+    )
 
 
 def _largest(logits: np.ndarray, count: int) -> np.ndarray:
@@ -107,7 +131,7 @@ def _nucleus(
     keep = rows >= smallest[:, None]
     # Where rounding decides, or where equal logits lie on both sides of the boundary, and the lowest index wins: by ranks.
     for row in np.flatnonzero(keep.sum(axis=-1) != count):
-        keep[row] = otm.from_logits(rows[row], temperature=temperature, top_p=top_p) > 0
+        keep[row] = Processing(temperature=temperature, top_p=top_p)(rows[row]) > 0
     mass *= torch.from_numpy(keep)
     if as_weights:
         return mass.numpy().reshape(shape), None

@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from otm._json import plain_json
+
 from ..errors import AnalysisError
-from ..files import has_content, is_file, plain_json, shortened
+from ..files import has_content, is_file, shortened
 
 MAX_LINE = 1 << 24
 """Longest line and longest prompt, in bytes."""

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+import otm
 from otm._arrays import inverse_cdf
 
 from ..advise.laws import RankLaw, SurvivorLaw, kseq_survivors, optimal_survivors, race_ranks, rejection_ranks
@@ -29,7 +30,7 @@ from ..advise.texts import Text
 from ..decode.results import prompt_name
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically
-from ..models.pair import Pair, end_of_text, probabilities, to_numpy
+from ..models.pair import Pair, end_of_text, to_numpy
 
 MOST_SEQUENCES = 8
 MOST_CHILDREN = 16
@@ -121,7 +122,7 @@ def _texts(pair: Pair, tasks: Sequence[tuple[int, Sequence[int], int]], num_toke
     for step in range(num_tokens):
         answer = pair.target(fresh, past_key_values=cache, use_cache=True)
         cache = answer.past_key_values
-        laws.append(to_numpy(probabilities(answer.logits[:, -1, : pair.num_tokens].float(), temperature=1.0)))
+        laws.append(to_numpy(otm.from_logits(answer.logits[:, -1, : pair.num_tokens].double())))
         sampled.append(np.array([int(inverse_cdf(law, u[step])) for law, u in zip(laws[-1], uniforms, strict=True)]))
         fresh = torch.from_numpy(sampled[-1])[:, None].to(pair.device)
     tokens = np.stack(sampled, axis=1)
@@ -130,7 +131,7 @@ def _texts(pair: Pair, tasks: Sequence[tuple[int, Sequence[int], int]], num_toke
         ends = np.flatnonzero(tokens[i] == (-1 if eos is None else eos))
         length = int(ends[0]) + 1 if len(ends) else num_tokens
         logits = pair.draft(whole[i : i + 1, : rows.shape[1] + length - 1], use_cache=False).logits
-        draft = to_numpy(probabilities(logits[0, rows.shape[1] - 1 :, : pair.num_tokens].float(), temperature=1.0))
+        draft = to_numpy(otm.from_logits(logits[0, rows.shape[1] - 1 :, : pair.num_tokens].double()))
         target = np.stack([law[i] for law in laws[:length]])
         yield Text(number, tuple(prompt), tokens[i, :length], draft, target)
 

@@ -17,7 +17,7 @@ import otm
 from ..errors import AnalysisError
 from ..files import write_json
 from ..models.names import SIDES, model_places
-from ..models.pair import Pair, load_pair, probabilities, to_numpy
+from ..models.pair import Pair, load_pair, to_numpy
 from ..provenance import environment, published_origin, weights_digest
 from . import selection_run
 
@@ -149,7 +149,7 @@ class _Recorder:
 
 def next_pair(pair: Pair, context: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return both next-token distributions `(V,)` in float64, temperature 1."""
-    draft, target = (to_numpy(probabilities(z, temperature=1.0)) for z in pair.next_logits(context))
+    draft, target = (to_numpy(otm.from_logits(z.double())) for z in pair.next_logits(context))
     return draft, target
 
 

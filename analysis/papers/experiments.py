@@ -151,9 +151,7 @@ class Laboratory:
         """Decode the experiment's prompts."""
         pair = self.load()
         prompts = held_out_prompts(pair, self.num_prompts)
-        settings = RunSettings(
-            draft=None, target=self.target, num_tokens=NUM_TOKENS, temperature=1.0, top_p=None, dtype=str(pair.target.dtype)
-        )
+        settings = RunSettings(draft=None, target=self.target, num_tokens=NUM_TOKENS, dtype=str(pair.target.dtype))
         return run_decode(pair, decoders, prompts, settings=settings, seeds=seeds, out=self.work / f"{label}.jsonl")
 
 
@@ -362,7 +360,7 @@ def _surprises(pair: Pair, prompts: Sequence[Sequence[int]], records: Iterable[T
     """Return −Σ log q(token) of every text, by the target."""
     import torch
 
-    from ..models.pair import probabilities, to_numpy
+    from ..models.pair import to_numpy
 
     named = {prompt_name(prompt): prompt for prompt in prompts}
     found = {}
@@ -371,7 +369,7 @@ def _surprises(pair: Pair, prompts: Sequence[Sequence[int]], records: Iterable[T
         with torch.inference_mode():
             rows = torch.tensor([[*prompt, *record.tokens[:-1]]], device=pair.device)
             logits = pair.target(rows, use_cache=False).logits[0, len(prompt) - 1 :, : pair.num_tokens].float()
-        law = to_numpy(probabilities(logits, temperature=1.0))
+        law = to_numpy(otm.from_logits(logits.double()))
         found[record.task] = -float(np.log(law[np.arange(len(record.tokens)), list(record.tokens)]).sum())
     return found
 
@@ -390,11 +388,11 @@ def _held_out_problems(pair: Pair, prompts: Sequence[Sequence[int]]) -> list[otm
     """Return both next-token laws along the held-out prompts: contexts of the target's world, as the chain rule asks for."""
     import torch
 
-    from ..models.pair import probabilities, to_numpy
+    from ..models.pair import to_numpy
 
     found = []
     for prompt in prompts:
-        draft, target = (to_numpy(probabilities(z, temperature=1.0))[0] for z in pair.logits(torch.tensor([list(prompt)])))
+        draft, target = (to_numpy(otm.from_logits(z.double()))[0] for z in pair.logits(torch.tensor([list(prompt)])))
         found += [otm.Problem(draft=p, target=q, law=otm.IID(1)) for p, q in zip(draft[7::8], target[7::8], strict=True)]
     return found
 
@@ -403,7 +401,21 @@ def _mean_divergence(verifier: otm.Verifier, problems: Sequence[otm.Problem]) ->
     return float(np.mean([otm.lossy.distortion(verifier, problem).kl for problem in problems]))
 
 
-EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {"table2": table2, "ersd": ersd, "mentored": mentored}
+def lossy_rules(laboratory: Laboratory) -> dict[str, Any]:
+    """What lossy rules accept on the pair, and how far from the target; no text is decoded."""
+    from .lossy_rules import measured
+
+    pair = laboratory.load()
+    name = "shipped pair" if laboratory.target is None else Path(laboratory.target).name
+    return {"pair": name} | measured(pair, held_out_prompts(pair, laboratory.num_prompts))
+
+
+EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {
+    "table2": table2,
+    "ersd": ersd,
+    "mentored": mentored,
+    "lossy_rules": lossy_rules,
+}
 """Every experiment by name; the figure that draws it has its name, or names it."""
 
 TIMED = frozenset({"mentored"})

@@ -10,7 +10,7 @@ from ..errors import AnalysisError
 from .aggregate import Aggregates
 from .card import HEAD, ITSELF, PROBABLY, SPECULATE, STOP, Box, Card, Speed, drafts, named, with_interval
 from .cost import Costs, measured, read_object
-from .reading import Run
+from .reading import PROCESSING, Run
 from .text import shown
 
 FORMAT, VERSION = "otm.advice", 1
@@ -30,7 +30,7 @@ class Advised:
     Attributes:
         card: its answer.
         costs: what it measured.
-        processing: by side, temperature, top-p and whatever else shaped the distributions.
+        processing: by side, what was done with the logits.
     """
 
     card: Card
@@ -39,19 +39,8 @@ class Advised:
 
     def setting(self, run: Run, found: Aggregates) -> int | None:
         """Return which of the run's settings it was measured at, None if at another one."""
-        wanted = {}
-        for side, prefix in (("target", ""), ("draft", "draft_")):
-            own = dict(self.processing.get(side, {}))
-            wanted[f"{prefix}temperature"] = own.pop("temperature", None)
-            top_p = own.pop("top_p", None)
-            wanted[f"{prefix}top_p"] = 1.0 if top_p is None else top_p
-            if any(value is not None for value in own.values()):
-                return None
-        for name in ("temperature", "top_p"):
-            if f"draft_{name}" not in run.setting_columns and wanted[name] != wanted[f"draft_{name}"]:
-                return None
-        values = tuple(wanted.get(name) for name in run.setting_columns)
-        return found.survey.settings.index(values) if values in found.survey.settings else None
+        draft = {f"draft_{name}": value for name, value in self.processing["draft"].items()}
+        return run.setting_of(self.processing["target"] | draft, found.survey.settings)
 
 
 def read_advice(path: Path) -> Advised:
@@ -67,11 +56,15 @@ def read_advice(path: Path) -> Advised:
             f"{str(record.get('format'))[:40]!r} and {str(record.get('version'))[:20]!r}. Run advise with --out."
         )
     try:
-        return Advised(_card(record), _costs(record), dict(record["manifest"]["processing"]))
+        return Advised(_card(record), _costs(record), _processing(record["manifest"]["processing"]))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
         raise AnalysisError(
             f"{path.name} is no whole record of advise ({type(error).__name__}: {error}). Run it again."
         ) from error
+
+
+def _processing(sides: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {side: {name: sides[side].get(name) for name in PROCESSING} for side in ("draft", "target")}
 
 
 def _costs(record: dict[str, Any]) -> Costs:

@@ -10,7 +10,7 @@ import scipy
 from ..statistics import CONFIDENCE
 from .advised import Advised
 from .aggregate import Aggregates
-from .card import ASK, CHEAP, DEAR, HEAD, ITSELF, MOST_ROWS, PASSES, PREDICTED, RANGE, RANGE_HEAD, Card, card
+from .card import ASK, BINDS, CHEAP, DEAR, HEAD, ITSELF, MOST_ROWS, PASSES, PREDICTED, RANGE, RANGE_HEAD, Card, card
 from .cost import Costs
 from .plans import CHAIN_VERIFIER, KINDS, MOST_NODES, Plan, Plans, plans_of
 from .reading import Run
@@ -100,6 +100,7 @@ def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
             "predicted": PREDICTED,
             "itself": ITSELF,
             "passes": PASSES,
+            "binds": BINDS,
         },
         "plans": [
             {

@@ -19,7 +19,7 @@ ASK = (
     "Measure your costs with otm latency (or otm advise) and pass its file to otm report with --latency (or --advice); or move the "
     "sliders."
 )
-CHEAP, DEAR = (0.02, 0.0), (0.3, 0.05)
+CHEAP, DEAR = (0.02, 0.0), (0.5, 0.05)
 """Draft pass and one more checked token where nothing was measured: the ends of what is shown; `cost` says why."""
 
 RANGE = (
@@ -29,6 +29,7 @@ RANGE = (
 PREDICTED = "Predicted from the run’s acceptance, levels taken as independent; intervals are over prompts."
 ITSELF = "the speed of today’s best chain, which this is"
 PASSES = " Passes alone: drawing and verifying come on top; otm advise times whole steps."
+BINDS = " It drafts as many tokens as are allowed: more may pay."
 MOST_ROWS = 8
 
 
@@ -197,7 +198,7 @@ def _at(plans: Plans, costs: Costs, budget: int) -> Card:
     basis = (
         f"{costs.source or 'Costs as set'}. In steps of plain decoding, a draft pass takes {costs.drafting(1):.2f} and a "
         f"target pass that checks {best.nodes} drafted {costs.checking(best.nodes):.2f}. {PREDICTED}"
-        f"{'' if costs.rest else PASSES}"
+        f"{'' if costs.rest else PASSES}{BINDS if best.nodes == budget and not stop else ''}"
     )
     return Card(title, *named(best.name, who, stop=stop), tuple(boxes), basis, "", HEAD, _rows(plans, costs, budget))
 

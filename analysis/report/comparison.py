@@ -14,7 +14,8 @@ import otm
 from otm import drawing
 
 from ..errors import AnalysisError
-from ..models.pair import Pair, probabilities, to_numpy
+from ..models.pair import Pair, to_numpy
+from ..models.processing import Setting
 from ..run.bounds import bounds_table
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ def compare_prompt(
     prompt: str,
     *,
     k: Sequence[int],
-    temperature: float,
-    top_p: float | None,
+    setting: Setting,
     samples: int,
     rng: np.random.Generator,
 ) -> PromptComparison:
@@ -48,7 +48,7 @@ def compare_prompt(
     The distributions are computed in float64 on the pair's device; the table is computed on the host, once per prompt.
     """
     logits = pair.next_logits(pair.encode(prompt))
-    draft, target = (to_numpy(probabilities(row, temperature=temperature, top_p=top_p)) for row in logits)
+    draft, target = (to_numpy(side(row.double())) for side, row in zip(setting, logits, strict=True))
     table = otm.compare(draft=draft, target=target, verifiers=_reaching_full_vocabulary(k), k=k, samples=samples, rng=rng)
     table = dataclasses.replace(table, left_out=())  # which law each verifier takes is no news to a reader of this table
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))

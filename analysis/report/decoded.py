@@ -71,15 +71,7 @@ class DecodeRun:
 
     def setting(self, run: Run, found: Aggregates) -> int | None:
         """Return which of the measured run's settings was decoded at, None if another one."""
-        temperature, top_p = self.settings.get("temperature"), self.settings.get("top_p")
-        wanted = {
-            "temperature": temperature,
-            "draft_temperature": temperature,
-            "top_p": 1.0 if top_p is None else top_p,
-            "draft_top_p": 1.0 if top_p is None else top_p,
-        }
-        values = tuple(wanted[name] for name in run.setting_columns)
-        return found.survey.settings.index(values) if values in found.survey.settings else None
+        return run.setting_of(self.settings, found.survey.settings)
 
 
 def read_decode(path: Path) -> DecodeRun:

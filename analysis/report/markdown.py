@@ -21,6 +21,13 @@ def render(view: dict[str, Any]) -> str:
         rows = [(name, one.title, one.what, one.boxes[0].value if one.who else "") for name, one in view["cards"]]
         blocks += ["## The answer at every setting", _table(["sampling", "answer", "what is drafted", "× plain"], rows)]
     blocks += ["## Acceptance", "\n".join(f"* {escaped(line)}" for line in view["short"][view["first"]])]
+    for setting, lost in zip(view["settings"], view["lost"], strict=True):
+        if lost["parts"]:
+            blocks += [f"## What acceptance is lost to, {escaped(setting)}", escaped(view["lost_words"])]
+            blocks.append(_table(["first drafts", "share", "95 % interval"], lost["parts"]))
+        if lost["likeliest"]:
+            blocks += [escaped(view["likeliest_words"]) + ":"]
+            blocks.append(_table(["k", "drawn from this draft", "the target's likeliest"], lost["likeliest"]))
     tables = list(zip(view["settings"], view["tables"], strict=True))
     tables.insert(0, tables.pop(view["first"]))
     for setting, table in tables[:_MOST_TABLES]:

@@ -128,7 +128,7 @@
       boxes,
       basis: (costs.source || "Costs as set") + ". In steps of plain decoding, a draft pass takes " + fixed(at(costs.draft, 1), 2) +
         " and a target pass that checks " + best.nodes + " drafted " + fixed(at(costs.target, best.nodes), 2) + ". " + answer.words.predicted +
-        (costs.rest ? "" : answer.words.passes),
+        (costs.rest ? "" : answer.words.passes) + (best.nodes === budget && !stop ? answer.words.binds : ""),
       ask: "",
       head: answer.words.head,
       rows,
@@ -422,6 +422,25 @@
       chart.annotations = rows.map(([scheme], place) => ({
         x: 0, y: 0.3 - place, xanchor: "left", yanchor: "middle", showarrow: false, bgcolor: "#ffffffc0", font: { size: 12 },
         text: plain(cut(measured.schemes[scheme].short, 44)),
+      }));
+      return { traces, layout: chart };
+    },
+    // One bar per part, the accepted drafts on top; together they make 1.
+    "chart-lost": (now, width) => {
+      const parts = measured.lost[now.setting];
+      const traces = parts.map((part, place) => ({
+        type: "bar", orientation: "h", x: [part.mean], y: [-place - 0.2], width: 0.34, marker: { color: place === 0 ? "#1a7f37" : COLOURS[1] },
+        error_x: part.low === null ? undefined : {
+          type: "data", symmetric: false, array: [part.high - part.mean], arrayminus: [part.mean - part.low], color: "#555555", thickness: 1, width: 3,
+        },
+        hovertemplate: plain(part.words) + "<br>%{x:.3f}<extra></extra>",
+      }));
+      const most = Math.max(...parts.map((part) => (part.high === null ? part.mean : part.high)));
+      const ticks = { showticklabels: false, range: [-parts.length + 0.4, 0.6], ticks: "", zeroline: false, showgrid: false };
+      const chart = layout(width, axis("share of first drafts", { range: [0, most * 1.05] }), Object.assign({}, AXIS, ticks), 60 + 42 * parts.length, 12);
+      chart.annotations = parts.map((part, place) => ({
+        x: 0, y: 0.2 - place, xanchor: "left", yanchor: "middle", showarrow: false, font: { size: 12 },
+        text: fixed(part.mean, 3) + " " + plain(cut(part.words, width < NARROW ? 44 : 80)),
       }));
       return { traces, layout: chart };
     },

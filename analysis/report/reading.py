@@ -7,7 +7,7 @@ sizes are checked before memory is taken.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from otm import Processing
+
 from ..errors import AnalysisError
 from ..layout import PROMPTS, SHARDS
 from ..run.identity import check_shards
 from ..run.manifest import damaged, read_manifest
 from ..run.shards import column_of_today, shard_files
 from ..trace.base import PATH
+
+PROCESSING = dataclasses.asdict(Processing()) | {"top_p": 1.0}
+"""What is done with a model's logits, and the value of each that changes nothing."""
 
 SETTING_COLUMNS = ("temperature", "draft_temperature", "top_p", "draft_top_p", *PATH)
 ROWS_AT_ONCE = 16_384
@@ -122,6 +127,23 @@ class Run:
         """How many shards the complete run has; as many as there are where the manifest does not say."""
         planned = self.section("plan").get("num_shards")
         return planned if isinstance(planned, int) else len(self.shards)
+
+    @property
+    def processing(self) -> dict[str, Any]:
+        """What was done with the logits beside what the columns say: top-k, min-p, their order, and the draft's own."""
+        names = (*PROCESSING, *(f"draft_{name}" for name in PROCESSING))
+        return {name: value for name, value in self.section("settings").items() if name in names}
+
+    def setting_of(self, said: Mapping[str, Any], settings: Sequence[tuple[float, ...]]) -> int | None:
+        """Return which of the settings a record's processing is, None if another one.
+
+        Args:
+            said: values by name, `draft_…` where the draft has its own; what is not said is the default.
+            settings: the run's, each in the order of `setting_columns`.
+        """
+        wanted = _whole(said)
+        measured = [_whole(self.processing | dict(zip(self.setting_columns, values, strict=True))) for values in settings]
+        return measured.index(wanted) if wanted in measured else None
 
     def statistic(self, name: str) -> StatisticColumn | None:
         """Return a statistic by the name of its column."""
@@ -290,3 +312,11 @@ def _inside(path: Path, folder: Path) -> bool:
 
 def _short(entry: dict[str, Any]) -> str:
     return repr(entry)[:120]
+
+
+def _whole(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both models' processing, what is not said of the draft being the target's."""
+    target = {name: said.get(name) if said.get(name) is not None else value for name, value in PROCESSING.items()}
+    own = {name: said.get(f"draft_{name}", value) for name, value in target.items()}
+    draft = {name: value if value is not None else PROCESSING[name] for name, value in own.items()}
+    return target | {f"draft_{name}": value for name, value in draft.items()}

@@ -14,6 +14,7 @@ from ..statistics import Floats, Means
 from ..trace.base import PATH
 from .aggregate import Aggregates, Binned
 from .decoded import DecodeRun
+from .lost import parts_of
 from .reading import SETTING_COLUMNS, Run, SchemeColumn, class_of
 from .text import shown
 
@@ -97,6 +98,7 @@ def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict
         "entropy": [_bins(binned) for binned in found.by_entropy],
         "position": [_bins(binned) for binned in found.by_position],
         "spread": [_spread(found, s, len(run.schemes)) for s in settings],
+        "lost": [[dataclasses.asdict(part) for part in parts_of(run, found, s) if part.adds] for s in settings],
         "decode": [] if decode is None else [dataclasses.asdict(row) for row in decode.predicted(run, found)],
     }
 
@@ -123,6 +125,7 @@ def setting_label(values: dict[str, float], run: Run) -> str:
     for name in run.setting_columns:
         words, value = _words(name), values[name]
         parts.append(f"no {words}" if words.endswith("top-p") and value == 1.0 else f"{words} {value:g}")
+    parts += [f"{_words(name)} {str(value)[:40]}" for name, value in run.processing.items() if name not in values]
     return ", ".join(parts)
 
 

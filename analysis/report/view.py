@@ -12,6 +12,7 @@ from .aggregate import Aggregates
 from .answer import Answer
 from .decoded import DecodeRow, DecodeRun
 from .findings import all_ks, best_draft_temperature, first_k, short
+from .lost import is_loss, likeliest_of, parts_of
 from .reading import Run, read_prompts
 from .summary import Scheme, schemes_of, setting_labels, varied
 from .text import interval_text, shown
@@ -47,6 +48,9 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
         "decode_setting": None if decode is None else decode.setting(run, found),
         "prediction": words.PREDICTION,
         "decode_notes": [] if decode is None else [shown(note) for note in decode.notes(run, found)],
+        "lost_words": words.LOST,
+        "likeliest_words": words.LIKELIEST,
+        "lost": [_lost(run, found, s) for s in range(len(labels))],
         "tables": [_table(run, found, schemes, s) for s in range(len(labels))],
         "terms": [(shown(term), shown(text)) for term, text in words.terms(schemes)],
         "method": [shown(line) for line in words.method(run, found)],
@@ -122,6 +126,12 @@ def _decode_row(row: DecodeRow) -> dict[str, str]:
     }
 
 
+def _lost(run: Run, found: Aggregates, setting: int) -> dict[str, Any]:
+    """Return what first drafts are lost to and what a clairvoyant drafter would win, as text; empty where it was not asked for."""
+    likeliest = [(f"{k}", f"{own:.4f}", f"{best:.4f}") for k, own, best in likeliest_of(run, found, setting)]
+    return {"parts": [part.row for part in parts_of(run, found, setting)], "likeliest": likeliest}
+
+
 def _table(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int) -> dict[str, Any]:
     ks = all_ks(run)
     cells = []
@@ -146,6 +156,8 @@ def _statistics(run: Run, found: Aggregates, setting: int) -> list[tuple[str, st
     means, infinite, count = found.statistics[setting], found.infinite[setting], len(run.statistics)
     rows = []
     for i, column in enumerate(run.statistics):
+        if is_loss(column.name):
+            continue
         never, unbounded = float(infinite[i]), float(infinite[count + i] - infinite[i])  # infinite; without an upper bound
         high = np.inf if unbounded > 0 else means.high[count + i]
         value = _number(means.mean[i])

@@ -34,6 +34,16 @@ PREDICTION = (
     "keeps several gets more."
 )
 
+LOST = (
+    "Exact at every position: with one draft, what the best verifier does not accept is lost to the parts in turn, from what no "
+    "draft over the same tokens could win to what the filters of the target refuse. They make 1 together with what is accepted."
+)
+
+LIKELIEST = (
+    "What k drafts win: drawn from this draft and verified in the best way, or chosen without chance by one that knows the target, "
+    "whose k likeliest tokens they are"
+)
+
 _LAW_TERMS = {
     "IID": "each draft drawn independently from the draft model; the same token may come twice",
     "WithoutReplacement": "drafts drawn one after another, none twice",

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._numba import compiled
-from otm.table import table_columns
-from otm.table.table import DESCRIPTIONS, unchecked_table
+from otm.table.table import Wanted, unchecked_table
 
 from ..models.processing import Setting, distributions
 from .bounds import bound_columns
+from .losses import loss_columns
 from .settings import Settings
 
 Arrays = dict[str, NDArray[Any]]
@@ -26,9 +26,9 @@ _ROWS_ON_DEVICE = 1 << 25
 
 
 def table_of_logits(
-    draft: Any, target: Any, settings: Sequence[Setting], ks: Sequence[int], *, precision: str = "float64", threads: int = 1
+    draft: Any, target: Any, settings: Sequence[Setting], wanted: Wanted, *, precision: str = "float64", threads: int = 1
 ) -> NDArray[np.float64]:
-    """Return every column and description under every setting, `(settings, columns + 5, rows)`, from logits `(rows, V)`.
+    """Return columns, then descriptions, under every setting, `(settings, columns + descriptions, rows)`, of logits `(rows, V)`.
 
     Rows are independent: on the host chunks of them are shared among `threads`, which changes no value.
     """
@@ -38,7 +38,7 @@ def table_of_logits(
     starts = range(0, len(draft), step)
 
     def chunk(start: int) -> NDArray[np.float64]:
-        return _chunk(draft[start : start + step], target[start : start + step], settings, ks, precision)
+        return _chunk(draft[start : start + step], target[start : start + step], settings, wanted, precision)
 
     if not on_host or threads == 1 or len(starts) == 1:
         return np.concatenate([chunk(start) for start in starts], axis=-1)
@@ -46,11 +46,10 @@ def table_of_logits(
         return np.concatenate(list(pool.map(chunk, starts)), axis=-1)
 
 
-def _chunk(draft: Any, target: Any, settings: Sequence[Setting], ks: Sequence[int], precision: str) -> NDArray[np.float64]:
+def _chunk(draft: Any, target: Any, settings: Sequence[Setting], wanted: Wanted, precision: str) -> NDArray[np.float64]:
     if precision == "float64":
         draft, target = (z.astype(np.float64) if isinstance(z, np.ndarray) else z.double() for z in (draft, target))
     values = []
-    columns = table_columns(ks)
     # Compiled rows are divided by their sums, and their logarithms taken, as they are read.
     as_weights = isinstance(draft, np.ndarray) and compiled("otm.table.compiled") is not None
     for (p, log_p), (q, log_q) in zip(
@@ -58,8 +57,8 @@ def _chunk(draft: Any, target: Any, settings: Sequence[Setting], ks: Sequence[in
         distributions(target, [setting.target for setting in settings], as_weights=as_weights),
         strict=True,
     ):
-        table = unchecked_table(p, q, log_p, log_q, columns)
-        parts = [table.values, *(table.description[name][None] for name in DESCRIPTIONS)]
+        table = unchecked_table(p, q, log_p, log_q, wanted)
+        parts = [table.values, *(table.description[name][None] for name in wanted.descriptions)]
         values.append(np.concatenate([x if isinstance(x, np.ndarray) else x.cpu().numpy() for x in parts]))
     return np.stack(values)
 
@@ -79,28 +78,34 @@ def columns_of(parts: Sequence[Compared], settings: Settings) -> Arrays:
     draft, target = (torch.cat([part[side] for part in parts]) for side in (1, 2))
     logits = (draft.numpy(), target.numpy()) if draft.device.type == "cpu" else (draft, target)
     pairs = parts[0][0].settings
-    table = table_of_logits(logits[0], logits[1], pairs, settings.k, precision=settings.precision, threads=settings.threads)
+    wanted = settings.wanted
+    table = table_of_logits(logits[0], logits[1], pairs, wanted, precision=settings.precision, threads=settings.threads)
     by_row = table.transpose(2, 0, 1).reshape(-1, table.shape[1])  # (rows · settings, columns)
     contexts = np.concatenate([np.asarray(window.contexts, dtype=np.int32) for window, _, _ in parts])
     owners = np.concatenate([np.full(len(window.contexts), window.prompt, dtype=np.int64) for window, _, _ in parts])
-    named = table_columns(settings.k)
     columns: Arrays = {
         "prompt": np.repeat(owners, len(pairs)),
         "position": np.repeat(contexts, len(pairs)),
-        "temperature": np.tile([setting.temperature for setting in pairs], len(contexts)),
-        "top_p": np.tile([setting.top_p for setting in pairs], len(contexts)),
+        "temperature": np.tile([setting.target.temperature for setting in pairs], len(contexts)),
+        "top_p": np.tile([setting.target.top_p for setting in pairs], len(contexts)),
     }
     if settings.draft_temperatures:
-        columns["draft_temperature"] = np.tile([setting.draft_temperature for setting in pairs], len(contexts))
-    columns |= {name: by_row[:, len(named) + i] for i, name in enumerate(DESCRIPTIONS)}
+        columns["draft_temperature"] = np.tile([setting.draft.temperature for setting in pairs], len(contexts))
+    if settings.otherwise.draft.top_p is not None:
+        columns["draft_top_p"] = np.tile([setting.draft.top_p for setting in pairs], len(contexts))
+    columns |= {name: by_row[:, len(wanted.columns) + i] for i, name in enumerate(wanted.descriptions)}
     if settings.bounds:
         columns |= bound_columns(draft.cpu().numpy(), target.cpu().numpy(), pairs, settings.k)
-    return columns | {column.name: by_row[:, i] for i, column in enumerate(named)}
+    if settings.losses:
+        columns |= loss_columns(draft.cpu().numpy(), target.cpu().numpy(), pairs, settings.k)
+    return columns | {column.name: by_row[:, i] for i, column in enumerate(wanted.columns)}
 
 
 def in_order(pieces: Sequence[Arrays]) -> Arrays:
     """Join pieces and sort by prompt, position and setting (along sampled paths every setting has windows of its own)."""
     joined = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-    keys = [name for name in ("draft_temperature", "top_p", "temperature", "position", "prompt") if name in joined]
+    keys = [
+        name for name in ("draft_temperature", "draft_top_p", "top_p", "temperature", "position", "prompt") if name in joined
+    ]
     order = np.lexsort([joined[name] for name in keys])
     return {name: np.ascontiguousarray(values[order]) for name, values in joined.items()}

@@ -10,13 +10,16 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from otm._json import plain_json
 from otm.table import TableColumn, table_columns
+from otm.table.table import DESCRIPTIONS
 
 from ..errors import AnalysisError
-from ..files import is_file, make_folder, plain_json, read_small, shortened, write_json
+from ..files import is_file, make_folder, read_small, shortened, write_json
 from ..layout import MANIFEST, SHARDS
 from ..provenance import INCIDENTAL, differences, origin
 from .bounds import bound_statistics
+from .losses import loss_statistics
 from .shards import column_of_today, finished_shards
 
 SCHEMA = 2
@@ -41,6 +44,7 @@ def manifest_of(
     described: dict[str, Any],
     plan: dict[str, int],
     columns: Sequence[TableColumn],
+    statistics: Collection[str] = DESCRIPTIONS,
 ) -> Manifest:
     """Return the manifest of a new run.
 
@@ -50,8 +54,10 @@ def manifest_of(
         described: where the values come from: models or trace, software, machine.
         plan: how many prompts or positions there are, and how they are cut into shards.
         columns: what the shards hold besides the statistics.
+        statistics: which of these they hold.
     """
     bounds = bound_statistics(settings["k"]) if settings.get("bounds") else []
+    lost = loss_statistics(settings["k"]) if settings.get("losses") else []
     return {
         "schema_version": SCHEMA,
         "settings": settings,
@@ -70,7 +76,10 @@ def manifest_of(
             }
             for column in columns
         ],
-        "statistics": [{"column": name, "name": shown, "unit": unit} for name, shown, unit in (*_STATISTICS, *bounds)],
+        "statistics": [
+            {"column": name, "name": shown, "unit": unit}
+            for name, shown, unit in (*(row for row in _STATISTICS if row[0] in statistics), *bounds, *lost)
+        ],
         "plan": plan,
     }
 

@@ -31,7 +31,7 @@ from otm._arrays import inverse_cdf
 
 from ..errors import AnalysisError
 from ..models.pair import Pair
-from ..models.processing import Processing, Setting
+from ..models.processing import Setting
 
 Positions = Literal["text", "target", "draft", "on-policy"]
 
@@ -136,15 +136,14 @@ class _Reader:
         self._model, self._pair, self._cache = model, pair, None
 
     @torch.inference_mode()
-    def read(self, tokens: Sequence[int], processing: Processing) -> NDArray[np.float64]:
+    def read(self, tokens: Sequence[int], processing: otm.Processing) -> NDArray[np.float64]:
         """Append tokens and return the law of the next one `(V,)`."""
         row = torch.tensor([list(tokens)], device=self._pair.device)
         answer = self._model(row, past_key_values=self._cache, use_cache=True)
         self._cache = answer.past_key_values
         logits = answer.logits[0, -1, : self._pair.num_tokens].double().cpu().numpy()
         check_logits(logits[None], "a model", [f"context of a sampled path, {len(tokens)} new tokens"])
-        temperature, top_p = processing
-        return otm.from_logits(logits, temperature=temperature, top_p=None if top_p == 1.0 else top_p)  # type: ignore[no-any-return]
+        return processing(logits)  # type: ignore[no-any-return]
 
 
 def batches(stream: Iterator[Window], *, num_tokens: int, elements: int) -> Iterator[list[Window]]:

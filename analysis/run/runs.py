@@ -20,8 +20,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from otm.table import table_columns
-
 from ..errors import AnalysisError
 from ..files import appearing, is_folder, make_folder, write_atomically
 from ..layout import LOCK, LOGITS, MANIFEST, PROMPTS
@@ -106,7 +104,9 @@ def measure_prompts(
         named = {"draft": models.names[0], "target": models.names[1], "dtype": models.dtype}
         asked = named | {"prompts": {"name": source.name, "sha256": digest.hexadecimal, "count": digest.count}}
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
-        manifest = agree(out, manifest_of(recorded, note, described, plan, table_columns(settings.k)), allow)
+        held = settings.wanted
+        manifest = manifest_of(recorded, note, described, plan, held.columns, held.descriptions)
+        manifest = agree(out, manifest, allow)
         run = run_identity(manifest)
         if wanted and place.scheduler is None and described["device"] == "cpu":
             _compile()

@@ -9,9 +9,10 @@ from typing import Any
 
 import otm
 from otm.table import table_columns
+from otm.table.table import NAMES, Wanted
 
 from ..errors import AnalysisError
-from ..models.processing import Setting, settings_of
+from ..models.processing import AS_THEY_ARE, Setting, settings_of
 from .manifest import meaningful
 
 NOTES = {
@@ -33,9 +34,11 @@ class Settings:
     """What is measured: everything that the values depend on besides models, prompts and software."""
 
     k: tuple[int, ...] = (1, 2, 4, 8)
+    columns: tuple[str, ...] | None = None  # as of `otm.acceptance_table`: all, if None
     temperatures: tuple[float, ...] = (1.0,)
     draft_temperatures: tuple[float, ...] = ()  # the target's, if empty
     top_ps: tuple[float, ...] = (1.0,)
+    otherwise: Setting = AS_THEY_ARE  # all other processing, and the draft's top-p if it has one of its own
     positions: str = "text"
     seed: int = 0
     max_tokens: int = 512
@@ -48,18 +51,34 @@ class Settings:
     save_logits: int = 0
     bounds: bool = False
     check: int = 0
+    losses: bool = False
 
     @property
     def pairs(self) -> tuple[Setting, ...]:
         """Every combination of temperature, top-p and draft temperature."""
-        return tuple(settings_of(self.temperatures, self.top_ps, self.draft_temperatures))
+        return tuple(settings_of(self.temperatures, self.top_ps, self.draft_temperatures, otherwise=self.otherwise))
 
     @property
     def recorded(self) -> dict[str, Any]:
         """What a run says of its settings: with a trace only those that mean something for it."""
-        asked = dataclasses.asdict(self)
-        unasked = [name for name in ("bounds", "check") if not asked[name]]  # runs of earlier versions do not name them
-        return meaningful({name: value for name, value in asked.items() if name not in unasked})
+        said = {name: value for name, value in self.otherwise.recorded.items() if name not in ("temperature", "top_p")}
+        # Runs of earlier versions do not name these.
+        unasked = [name for name in ("bounds", "check", "losses") if not getattr(self, name)]
+        fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in ("otherwise", *unasked)}
+        if self.columns is None:  # what is measured is listed in the manifest anyway, and earlier runs had all
+            del fields["columns"]
+        else:
+            fields["columns"] = tuple(name for name in NAMES if name in self.columns)
+        return meaningful(fields | said)
+
+    @property
+    def wanted(self) -> Wanted:
+        """The columns that are filled; a scheme comes with its optimum, which a report compares it with."""
+        if self.columns is None:
+            return Wanted.of(self.k, None)
+        optima = {column.optimum for column in table_columns(self.k, columns=self.columns)}
+        added = {column.stem for column in table_columns(self.k) if column.name in optima}
+        return Wanted.of(self.k, (*self.columns, *sorted(added)))
 
 
 def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
@@ -69,7 +88,10 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
         settings: what is to be measured.
         positions: the kinds of positions to choose from.
     """
-    table_columns(settings.k)
+    if not settings.wanted.columns:
+        raise AnalysisError(
+            f"A run needs a scheme; {', '.join(settings.columns or ())} name none for these k. Add optimum_iid."
+        )
     for name in (
         "seed",
         "max_tokens",

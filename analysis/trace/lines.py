@@ -19,11 +19,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from otm._json import plain_json
 from otm.errors import OtmError
 from otm.partial import PartialPair, TopTokens
 
 from ..errors import AnalysisError
-from ..files import has_content, plain_json
+from ..files import has_content
 from .base import LARGEST_LIST, Trace, TraceBatch, check_entries, check_reading
 
 _LONGEST_LINE = 1 << 26
@@ -127,7 +128,7 @@ def _lines(file: BinaryIO, name: str) -> Iterator[Any]:
         if line.isspace():
             continue
         try:
-            yield plain_json(line, log_of_zero=True)
+            yield plain_json(line, constant=_log_of_zero)
         except (ValueError, RecursionError) as error:
             raise AnalysisError(
                 f"Line {number} of {name} must be JSON in UTF-8; it is not ({error}). Write it again."
@@ -304,3 +305,10 @@ def _tops(column: list[Listed], names: dict[str, int], rounding: float) -> TopTo
     return TopTokens(
         tokens=tokens, probabilities=mass, tail=tail, cap=np.minimum(cap, np.maximum(tail, 0.0)), rounding=rounding
     )
+
+
+def _log_of_zero(name: str) -> float:
+    """Take -Infinity, which engines write for the logarithm of 0."""
+    if name != "-Infinity":
+        raise ValueError(f"{name} is no number")
+    return -math.inf

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._json import plain_json
+
 from ..errors import AnalysisError
-from ..files import is_file, is_folder, plain_json, read_small, shortened, write_json
+from ..files import is_file, is_folder, read_small, shortened, write_json
 from ..layout import LOGITS
 from ..layout import MANIFEST as RUN_MANIFEST
 from ..provenance import file_digest

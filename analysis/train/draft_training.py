@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 import otm
+from otm._json import plain_json
 
 from ..errors import AnalysisError
-from ..files import plain_json, read_small, shortened, write_atomically, write_json
+from ..files import read_small, shortened, write_atomically, write_json
 from ..models.distilled import WEIGHTS
 from ..models.pair import Pair, load_pair, load_target
 from ..models.public import PUBLIC

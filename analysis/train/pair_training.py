@@ -12,9 +12,10 @@ import torch
 from transformers import LlamaForCausalLM
 
 import otm
+from otm._json import plain_json
 
 from ..errors import AnalysisError
-from ..files import make_folder, plain_json, read_small, shortened, write_atomically, write_json
+from ..files import make_folder, read_small, shortened, write_atomically, write_json
 from ..models.pair import Pair
 from .texts import Corpus
 from .training import MOST_TOKENS, PRECISIONS, HeldOut, Recipe, Size, evaluate, prepare_tokens, saving, train_model

@@ -12,6 +12,9 @@ PAGE = ROOT / "docs" / "public_code.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 HEAD = ("code", "revision", "meant", "verdict", "largest TV", "smallest counterexample", "real executions", "audits", "s")
 
+_DIGITS, _SHORT = 40, 7
+"""Of a commit, and as many of them as the table shows; a release's tag is shown as it is."""
+
 
 def read() -> dict[str, Any]:
     """Return the committed results; none if there are none."""
@@ -43,7 +46,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     by = f"{row['instances']}, {row['sampled']} sampled" if row["sampled"] else str(row["instances"])
     cells = (
         link,
-        row["revision"][:7],
+        row["revision"][:_SHORT] if len(row["revision"]) == _DIGITS else row["revision"],
         row["meant"],
         f"**{row['verdict']}**",
         distance,

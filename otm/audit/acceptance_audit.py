@@ -22,18 +22,23 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm import drawing
 from otm.audit.coverage import Coverage
 from otm.audit.evidence import deviation
 from otm.audit.markdown import number, table
 from otm.audit.sampled_audit import check_errors
-from otm.audit.verdicts import Audit, Verdict
+from otm.audit.verdicts import SingleAudit, Verdict
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_reals
 from otm.trees import AcceptanceRecord, read_acceptance
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _ROUNDED = 5e-3
 """Relative error of counts made of printed rates."""
@@ -43,7 +48,7 @@ _UNCERTAIN = 0.05
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class AcceptanceAudit(Audit):
+class AcceptanceAudit(SingleAudit):
     """What counts of accepted drafts say about the engine that kept them; `str` gives the report in Markdown.
 
     Attributes:
@@ -103,6 +108,14 @@ class AcceptanceAudit(Audit):
             by=((f"a record{steps}, {self.record.form}", 1),),
             untested=("any fault that does not raise acceptance above what is possible", "the law of the outputs"),
         )
+
+    def _draw(self, ax: Axes) -> None:
+        ks = list(range(1, self.rates.size + 1))
+        lines = [drawing.Line("recorded", ks, self.rates.tolist())]
+        if self.possible.size:
+            lines.append(drawing.Line("possible", ks[: self.possible.size], self.possible.tolist(), best=True))
+        drawing.draw_lines(ax, lines, xlabel="at least so many accepted", ylabel="share of the steps", ticks=ks)
+        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""

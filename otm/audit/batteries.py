@@ -11,10 +11,11 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from otm import drawing
 from otm.audit import instances
 from otm.audit.block_samples import sampled_blocks
 from otm.audit.candidate import (
@@ -46,6 +47,9 @@ from otm.pmf import check_count, check_counts, check_real, check_rng
 from otm.problem import Problem
 from otm.sequence.models import LanguageModel, TableModel
 from otm.verifiers.base import Verifier
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_ROWS = 12
 """Instances that a table of a report lists, worst first."""
@@ -94,12 +98,12 @@ class BatteryAudit(Audit):
     @property
     def failed(self) -> dict[str, Audit]:
         """The audits whose output does not have the target's law."""
-        return {label: audit for label, audit in self.audits.items() if audit.verdict == "not lossless"}
+        return {label: audit for label, audit in self.audits.items() if _failed(audit)}
 
     @property
     def worst(self) -> str:
         """The label of the audit with the largest total variation, of those that failed if any did."""
-        return max(self.failed or self.audits, key=lambda label: self.audits[label].severity)
+        return max(self.failed or self.audits, key=lambda label: _extent(self.audits[label]))
 
     @property
     def severity(self) -> float:
@@ -118,6 +122,18 @@ class BatteryAudit(Audit):
         probed = [FALSE_ALARM for audit in self.audits.values() if isinstance(audit, IntegratedAudit) and audit.unproved]
         return sum(drawn) + sum(probed)
 
+    @property
+    def parts(self) -> Mapping[str, Audit]:
+        """The audit of each instance."""
+        return self.audits
+
+    def _draw(self, ax: Axes) -> None:
+        worst = sorted(self.audits, key=lambda label: -self.audits[label].severity)[: drawing.MOST_BARS]
+        severities = [self.audits[label].severity for label in worst]
+        drawing.draw_bars(ax, worst, severities, xlabel="total variation to the target, at least")
+        beside = f", the worst {len(worst)} of {len(self.audits)} instances" * (len(worst) < len(self.audits))
+        ax.set_title(f"{self.name}: {self.verdict}{beside}", fontsize=10)
+
     def row(self) -> tuple[str, str, str]:
         """Return the figures of the worst."""
         return self.audits[self.worst].row()
@@ -134,7 +150,11 @@ class BatteryAudit(Audit):
         alarm = (
             f" A lossless candidate is called otherwise with probability ≤ {self.false_alarm:.2g}." if self.false_alarm else ""
         )
-        late = " Time was up before all was tested; give more of it, or fewer drafts." if self.verdict == "no verdict" else ""
+        late = (
+            " Time was up before all was tested, as named above; --seconds (seconds=) gives more."
+            if self.verdict == "no verdict"
+            else ""
+        )
         failures = f"{len(self.failed)} of {len(self.audits)} instances fail; {severity}.{alarm}{late}"
         parts = [failures]
         if self.failed:
@@ -151,10 +171,10 @@ class BatteryAudit(Audit):
             head = ("samples", "TV (95 %)", "found if TV ≥", "acceptance (95 %)")
             rows = [
                 (label, str(audit.total_variation), f"{audit.detect:.3g}", str(audit.membership or audit.rule or ""))
-                for label, audit in sorted(unfound.items(), key=lambda entry: -entry[1].total_variation.high)[:MOST_ROWS]
+                for label, audit in sorted(unfound.items(), key=lambda entry: _extent(entry[1]), reverse=True)[:MOST_ROWS]
             ]
             if len(unfound) > MOST_ROWS:
-                rows.append(("…", f"{len(unfound) - MOST_ROWS} more, none above", "", ""))
+                rows.append(("…", f"{len(unfound) - MOST_ROWS} more", "", ""))
             parts.append(table(head, rows))
         return "\n\n".join(parts)
 
@@ -163,6 +183,16 @@ class BatteryAudit(Audit):
         if self.counterexample is None:
             return f"### {self.worst}\n\n{self.audits[self.worst].figures()}"
         return f"### Minimal counterexample\n\n{self.counterexample.figures()}"
+
+
+def _failed(audit: Audit) -> bool:
+    return audit.verdict == "not lossless"
+
+
+def _extent(audit: Audit) -> tuple[float, float]:
+    """Return the total variation, of samples the lower and the upper end of its interval: what reports are ordered by."""
+    samples = _samples_of(audit)
+    return audit.severity, audit.severity if samples is None else samples.total_variation.high
 
 
 def _samples_of(audit: Audit) -> SampledAudit | None:
@@ -187,6 +217,7 @@ def battery(
     laws: Iterable[Law] | None = None,
     num_drafts: Sequence[int] | None = None,
     seed: int = 0,
+    detect: float | None = None,
     false_alarm: float = 1e-9,
     missed: float = 1e-3,
     tolerance: float | None = None,
@@ -202,6 +233,7 @@ def battery(
         laws: how several drafts of one position are drawn; i.i.d. drafts, 1, 2, 3 and 8 of them, unless given.
         num_drafts: of a block verifier, the lengths γ; 1, 2 and 3 unless given.
         seed: of all samples.
+        detect: the total variation that samples are planned to find; unless given, what the time allows (`otm.audit.instances`).
         false_alarm, missed: as for `sampled`, of all samples together and of each.
         tolerance: as for `exact`.
         seconds: time for the audits; what is not reached is named in the coverage.
@@ -225,11 +257,46 @@ def battery(
     'not lossless'
     """
     shrink_for = check_real(shrink_for, name="shrink_for", low=0.0)
+    fit, found = unshrunk(
+        candidate,
+        laws=laws,
+        num_drafts=num_drafts,
+        seed=seed,
+        detect=detect,
+        false_alarm=false_alarm,
+        missed=missed,
+        tolerance=tolerance,
+        seconds=seconds,
+        spare=shrink_for,
+    )
+    return with_counterexample(fit, found, seconds=shrink_for, tolerance=tolerance)
+
+
+def unshrunk(
+    candidate: object,
+    *,
+    laws: Iterable[Law] | None,
+    num_drafts: Sequence[int] | None,
+    seed: int,
+    detect: float | None,
+    false_alarm: float,
+    missed: float,
+    tolerance: float | None,
+    seconds: float,
+    spare: float,
+) -> tuple[Fitting, BatteryAudit]:
+    """Return a callable as what it is, and its battery before a counterexample is looked for.
+
+    Args:
+        spare: what comes on top of `seconds` for what a verdict needs, as long as nothing has failed: no counterexample will be
+            looked for then. The rest is as for `battery`.
+    """
     rng = np.random.default_rng(check_count(seed, name="seed", minimum=0))
     asked = None if laws is None else _check_laws(laws)
     fit = _fit(candidate, asked)
     lengths = None if num_drafts is None else _check_lengths(num_drafts)
     errors = {"false_alarm": check_real(false_alarm, name="false_alarm", low=1e-100, high=0.5), "missed": missed}
+    asked_of_samples = None if detect is None else check_real(detect, name="detect", low=1e-6, high=1.0)
     until = time.monotonic() + check_real(seconds, name="seconds", low=0.0)
     default = asked is None and lengths is None
     if isinstance(fit.candidate, WholeCandidate):
@@ -243,22 +310,23 @@ def battery(
                 fit.candidate,
                 rng=rng,
                 tolerance=tolerance,
-                detect=instances.DETECT_ROWS,
-                seconds=seconds,
+                detect=asked_of_samples,
+                until=until,
                 **errors,
             )
             jobs = [_Job(job.label, job.group, job.run) for job in plan]
-            found = _carry_out(fit, jobs, until=until, default=True)
-        return with_counterexample(fit, found, seconds=shrink_for, tolerance=tolerance)
+            found = _carry_out(fit, jobs, until=until, spare=spare, default=True, share=1.0)
+        return fit, found
+    told: dict[str, Any] = {"rng": rng, "tolerance": tolerance, "detect": asked_of_samples, **errors}
     with preserved(seed=seed % 2**32):  # what the callable draws by itself follows the seed as well
         try:
             slow = _is_slow(fit.candidate, seconds)
-            jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=slow, **errors)
-            found = _carry_out(fit, jobs, until=until, default=default)
+            jobs = _jobs(fit, asked, lengths, **told, alone=slow)
+            found = _carry_out(fit, jobs, until=until, spare=spare, default=default)
         except OwnRandomness as error:
-            jobs = _jobs(fit, asked, lengths, rng=rng, tolerance=tolerance, alone=True, **errors)
-            found = dataclasses.replace(_carry_out(fit, jobs, until=until, default=default), reason=error.reason)
-    return with_counterexample(fit, found, seconds=shrink_for, tolerance=tolerance)
+            jobs = _jobs(fit, asked, lengths, **told, alone=True)
+            found = dataclasses.replace(_carry_out(fit, jobs, until=until, spare=spare, default=default), reason=error.reason)
+    return fit, found
 
 
 def exact_battery(
@@ -448,11 +516,16 @@ def _in_time(candidate: Kind, until: float | None, seconds: float | None = None)
     return limited(candidate, end)  # type: ignore[type-var]  # one of its kinds, whichever
 
 
-def _carry_out(fit: Fitting, jobs: Sequence[_Job], *, until: float | None = None, default: bool) -> BatteryAudit:
-    """Carry out audits one by one; by default the laws and lengths that a callable does not take are left out, and said so."""
+def _carry_out(
+    fit: Fitting, jobs: Sequence[_Job], *, until: float | None = None, spare: float = 0.0, default: bool, share: float = _SHARE
+) -> BatteryAudit:
+    """Carry out audits one by one; by default the laws and lengths that a callable does not take are left out, and said so.
+
+    Where nothing fails, what a verdict needs has the time that a counterexample would take (`spare`) as well.
+    """
     if not jobs:
         raise InvalidParameter("The standard instances have too few tokens for these laws. Lower the number of drafts.")
-    share = None if until is None else _SHARE * (until - time.monotonic())
+    each = None if until is None else share * (until + spare - time.monotonic())
     audits: dict[str, Audit] = {}
     begun: set[str] = set()
     unfit: dict[str, OtmError] = {}
@@ -463,8 +536,9 @@ def _carry_out(fit: Fitting, jobs: Sequence[_Job], *, until: float | None = None
         if job.group in late:
             late[job.group] += 1
             continue
+        beyond = spare if job.group not in _MANY and not any(map(_failed, audits.values())) else 0.0
         try:
-            audits[job.label] = job.run(_in_time(fit.candidate, until, share))
+            audits[job.label] = job.run(_in_time(fit.candidate, None if until is None else until + beyond, each))
             begun.add(job.group)
         except OutOfTime:
             late[job.group] += 1
@@ -493,6 +567,7 @@ def _jobs(
     rng: np.random.Generator,
     tolerance: float | None,
     alone: bool,
+    detect: float | None,
     false_alarm: float,
     missed: float,
 ) -> list[_Job]:
@@ -504,8 +579,7 @@ def _jobs(
         return _at_temperatures(candidate.temperatures, laws or [IID(1), IID(2)], tolerance)
     batched = isinstance(candidate, BatchCandidate | BlockKernel)
     fine, coarse = (instances.DETECT_ALONE, instances.DETECT_SLOW) if batched else (instances.DETECT, instances.DETECT_ROWS)
-    detect = coarse if alone else fine
-    errors = {"detect": detect, "false_alarm": false_alarm, "missed": missed}
+    errors = {"detect": detect or (coarse if alone else fine), "false_alarm": false_alarm, "missed": missed}
     if fit.block:
         gammas = lengths or instances.BLOCKS
         if batched or alone:

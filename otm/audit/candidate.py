@@ -30,7 +30,7 @@ from otm.audit import instances
 from otm.drafts import Law
 from otm.errors import InvalidParameter, OtmError
 from otm.logits import Processing
-from otm.pmf import check_count, check_instance
+from otm.pmf import check_count, check_instance, plain_reals
 from otm.problem import Problem
 from otm.sequence.models import TableModel
 from otm.verifiers.base import Verifier
@@ -154,9 +154,12 @@ class LogitCandidate:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", _name_of(self.verify, self.name))
-        object.__setattr__(self, "temperatures", tuple(self.temperatures))
-        if not self.temperatures:
+        heats = plain_reals(self.temperatures, "temperatures")
+        if heats.ndim != 1:
+            raise InvalidParameter(f"temperatures must be a sequence; got {self.temperatures!r:.80}. Pass [1.0, 0.0], say.")
+        if not heats.size:
             raise InvalidParameter("temperatures must hold at least one; it is empty. Pass [1.0, 0.0], say.")
+        object.__setattr__(self, "temperatures", tuple(heats.tolist()))
         for temperature in self.temperatures:
             self.processing(temperature)
 
@@ -255,8 +258,11 @@ def as_candidate(thing: object) -> Candidate:
     if isinstance(thing, Candidate):
         return thing
     if isinstance(thing, BatchCandidate | BlockKernel | LogitCandidate | WholeCandidate | Verifier) or not callable(thing):
+        shown = (
+            f"{thing!r:.80}" if isinstance(thing, Verifier) else f"{type(thing).__name__} {getattr(thing, 'name', thing)!r:.80}"
+        )
         raise InvalidParameter(
-            f"This audit needs a function verify(draft, target, drafts, uniforms); got {thing!r}. Batched kernels go to "
+            f"This audit needs a function verify(draft, target, drafts, uniforms); got {shown}. Batched kernels go to "
             "otm.audit.sampled, otm's own verifiers to otm.audit.exact, and anything to otm.audit.battery."
         )
     return Candidate(thing)

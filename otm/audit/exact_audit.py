@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm.audit.candidate import NO_TOKEN, Candidate, as_candidate, outcome_of, read_token
+from otm import drawing
+from otm.audit.callables import answers_on, unwrapped
+from otm.audit.candidate import NO_TOKEN, as_candidate
 from otm.audit.coverage import Coverage, covering
 from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance, concluded
 from otm.audit.markdown import number, numbers, table
@@ -26,6 +27,9 @@ from otm.problem import Problem, check_problem
 from otm.results import Coupling
 from otm.verbs import coupling, optimal_acceptance, prepare
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _QUADRATURE = 1e-10
 """Races integrate their joint law numerically, with errors below 2e-12 per entry."""
@@ -83,6 +87,11 @@ class ExactAudit(IntegratedAudit):
     def coverage(self) -> Coverage:
         """One problem, one token."""
         return covering(self.problem, by=self.means, untested=(*self.hidden, "later tokens of a block"))
+
+    def _draw(self, ax: Axes) -> None:
+        names = [str(token) for token in range(len(self.output_law))]
+        drawing.draw_pair(ax, self.output_law, self.problem.target, names=names, labels=("output π", "target q"))
+        ax.set_title(f"{self.name}: {self.verdict}, total variation {self.total_variation:.4f}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""
@@ -142,19 +151,14 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
     """
     single = check_problem(problem).single(purpose="An exact audit")
     allowed = check_tolerance(tolerance, single.num_tokens, single.law.k)
-    if isinstance(candidate, Verifier):
-        return _from_kernel(candidate, single, allowed)
-    function = as_candidate(candidate)
+    thing = unwrapped(candidate)
+    if isinstance(thing, Verifier):
+        return _from_kernel(thing, single, allowed)
+    function = as_candidate(thing)
     sequences = enumerate_drafts(single.law, single.draft)
     live = sequences.mass > 0
     drafts = sequences.tokens[live]
-    answers = answers_of(
-        [_token_of(function, single, row) for row in drafts],
-        sequences.mass[live].tolist(),
-        function.count(single.law.k, single.num_tokens),
-        tolerance=allowed,
-        described=f"draft={single.draft.tolist()}, target={single.target.tolist()}",
-    )
+    answers = answers_on(function, single, drafts, sequences.mass[live], tolerance=allowed)
     allowed = allowed_by(answers, tolerance, allowed)
     return concluded(answers, lambda known: _from_answers(known, drafts, single, name=function.name, tolerance=allowed))
 
@@ -199,19 +203,6 @@ def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = N
     return concluded(
         by_drafts, lambda known: _from_answers(known, drawn, single, name=f"the steps of {verifier!r}", tolerance=allowed)
     )
-
-
-def _token_of(candidate: Candidate, problem: Problem, drafts: NDArray[np.int64]) -> Callable[[NDArray[Any]], Any]:
-    """Return the candidate on these drafts as a function of its uniforms; it gets copies, so that it may write into them."""
-
-    def value(uniforms: NDArray[Any]) -> Any:
-        def run() -> tuple[int, bool | None]:
-            answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts.copy(), uniforms)
-            return read_token(answer, problem.num_tokens)
-
-        return outcome_of(run)
-
-    return value
 
 
 def _from_answers(answers: Answers, drafts: NDArray[np.int64], problem: Problem, *, name: str, tolerance: float) -> ExactAudit:

@@ -15,12 +15,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.joint_audit import Errors, JointAudit, Next, absorbed, function_of, joint, named, seeded_rng
+from otm.audit.joint_audit import (
+    Affordable,
+    Errors,
+    JointAudit,
+    Next,
+    absorbed,
+    check_end,
+    function_of,
+    joint,
+    named,
+    seeded_rng,
+)
 from otm.audit.toy_language import ToyLanguage
 from otm.audit.tracing import MOST_SECONDS
 from otm.errors import InvalidParameter
 from otm.logits import Processing
-from otm.pmf import check_count
+from otm.pmf import check_count, check_instance, plain_integers
 
 DRAFT = ToyLanguage([[3 / 4, 1 / 4], [1 / 4, 3 / 4], [1 / 2, 1 / 2]])  # type: ignore[arg-type]
 TARGET = ToyLanguage([[1 / 2, 1 / 2], [3 / 5, 2 / 5], [1 / 5, 4 / 5]])  # type: ignore[arg-type]
@@ -66,7 +77,7 @@ def generate(
     min_p: float | None = None,
     end: int | None = None,
     tolerance: float | None = None,
-    detect: float = 0.05,
+    detect: float | Affordable = 0.05,
     false_alarm: float = 1e-9,
     missed: float = 1e-3,
     seconds: float = MOST_SECONDS,
@@ -107,11 +118,12 @@ def generate(
     most = check_count(length, name="length")
     processing = Processing(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     name, run = named(candidate, "generate(draft, target, request)"), function_of(candidate, "generate")
-    starts = [tuple(int(token) for token in prompt) for prompt in prompts]
-    if not starts or not all(starts) or padding not in ("left", "right"):
-        raise InvalidParameter(
-            f"A generation needs prompts of at least one token and padding 'left' or 'right'; got {prompts!r}, {padding!r}."
-        )
+    check_instance(draft, ToyLanguage, name="draft")
+    check_instance(target, ToyLanguage, name="target")
+    check_end(end, target.num_tokens)
+    starts = _check_prompts(prompts, target.num_tokens)
+    if padding not in ("left", "right"):
+        raise InvalidParameter(f"padding must be 'left' or 'right'; got {padding!r}. Choose one.")
     width = max(map(len, starts))
     ids, mask = np.zeros((2, len(starts), width), dtype=np.int64)
     for i, start in enumerate(starts):
@@ -150,6 +162,20 @@ def generate(
         errors=Errors(detect, false_alarm, missed),
         seconds=seconds,
     )
+
+
+def _check_prompts(prompts: Any, num_tokens: int) -> list[tuple[int, ...]]:
+    """Return prompts as tuples of tokens, or raise `InvalidParameter`."""
+    try:
+        starts = [tuple(plain_integers(prompt, "prompts").reshape(-1).tolist()) for prompt in prompts]
+    except TypeError:
+        starts = []
+    if not starts or not all(starts) or not all(0 <= token < num_tokens for start in starts for token in start):
+        raise InvalidParameter(
+            f"prompts must be one or more sequences of at least one token in [0, {num_tokens}); got {prompts!r:.80}. "
+            "Pass [[0, 1]], say."
+        )
+    return starts
 
 
 def _beginning(row: Any, length: int, end: int | None) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ The batteries (`otm.audit.batteries`) integrate an instance where the drafts are
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -21,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.drafts import Law
+from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter
 from otm.examples import zipf
 from otm.problem import Problem
-from otm.sequence.models import MarkovModel, TableModel
+from otm.sequence.models import LanguageModel, MarkovModel, TableModel
 
 INSTANCES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "two tokens": ((0.75, 0.25), (0.5, 0.5)),
@@ -94,6 +96,9 @@ DETECT = 0.15
 DETECT_ROWS, DETECT_ALONE = 0.1, 0.04
 """Total variation that samples of code that cannot be integrated are planned to find: called row by row, and in batches."""
 
+COARSER = (0.15, 0.2, 0.3)
+"""And where these are more samples of a whole than its time allows."""
+
 DETECT_SLOW = 0.3
 """And of a kernel that takes milliseconds a row, as interpreted ones do; there is no power for less in the time."""
 
@@ -115,6 +120,12 @@ MOST_TREES = 64
 
 STEP_LENGTH = 3
 """Tokens of a step that are compared, or as many as it writes."""
+
+CHANCES = {5: 243, 8: 81}
+"""Drafted blocks up to which all positions of a step of so many tokens are left to chance at once; else a few at a time."""
+
+CHANCES_BEYOND, FEW_CHAINED = 27, ("after the token before", "far apart")
+"""And of longer steps, which are run on fewer pairs."""
 
 GENERATIONS: dict[str, dict[str, Any]] = {
     "one row": {"prompts": ((0, 1),), "length": 3},
@@ -211,6 +222,62 @@ def chained_models() -> dict[str, tuple[MarkovModel, MarkovModel]]:
         "nearly certain": ([[0.9995, 0.0005], [0.6, 0.4]], [[0.6, 0.4], [0.0005, 0.9995]]),
     }
     return {name: (MarkovModel(_rows(p)), MarkovModel(_rows(q))) for name, (p, q) in laws.items()}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Windowed:
+    """A model that leaves a few positions to chance: before and after them the last token comes again, 0 in the beginning.
+
+    Args:
+        model: its law at these positions.
+        first, end: the positions first, …, end − 1.
+
+    >>> Windowed(MarkovModel([[0.5, 0.5], [0.5, 0.5]]), 1, 2).next([0, 1])
+    array([0., 1.])
+    """
+
+    model: LanguageModel
+    first: int
+    end: int
+
+    @property
+    def num_tokens(self) -> int:
+        """V."""
+        return self.model.num_tokens
+
+    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
+        """Return the model's law where it is left to chance, else the last token."""
+        if self.first <= len(context) < self.end:
+            return self.model.next(context)
+        law = np.zeros(self.num_tokens)
+        law[context[-1] if len(context) else 0] = 1.0
+        return law
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return it for each of several."""
+        return np.stack([self.next(context) for context in contexts])
+
+
+def step_models(length: int) -> dict[str, tuple[LanguageModel, LanguageModel]]:
+    """Return `chained_models` for steps that write up to `length` tokens, by name.
+
+    A step has V^γ drafts. Where they are too many (`CHANCES`), draft and target agree on one token at all positions but a few, and
+    these few move over the step: each model comes once for every place of theirs, overlapping by one position, so that every
+    position is compared, and every one together with its neighbours.
+    """
+    found: dict[str, tuple[LanguageModel, LanguageModel]] = {}
+    most = next((blocks for tokens, blocks in CHANCES.items() if length <= tokens), CHANCES_BEYOND)
+    for name, (p, q) in chained_models().items():
+        width = int(math.log(most, p.num_tokens) + 1e-9)  # 3^5 itself
+        if length > max(CHANCES) and name not in FEW_CHAINED:
+            continue
+        if length <= width:
+            found[name] = p, q
+        elif p.num_tokens**length <= MAX_SEQUENCES:
+            for first in (*range(0, length - width, width - 1), length - width):
+                window = first, first + width
+                found[f"{name}, tokens {first + 1} to {first + width}"] = Windowed(p, *window), Windowed(q, *window)
+    return found
 
 
 def _rows(table: Any) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from otm.audit.boxes import Escape
 from otm.audit.candidate import CandidateFailure, Failed
 from otm.audit.probing import GRID, Check, probe, require_function
 from otm.audit.tracing import CHECKS, MOST_SLANTED, MOST_WORK, Function, Integral, explore_each, surprising
-from otm.audit.verdicts import Audit, Verdict
+from otm.audit.verdicts import SingleAudit, Verdict
 from otm.pmf import check_count, check_real
 
 Method = Literal["kernel", "traced", "branched", "probed"]
@@ -50,7 +50,7 @@ _HOW = {
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class IntegratedAudit(Audit):
+class IntegratedAudit(SingleAudit):
     """An audit that knows the law of the output.
 
     Attributes:

@@ -12,12 +12,14 @@ import dataclasses
 import functools
 import itertools
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm import drawing
 from otm.audit.boxes import Escape
 from otm.audit.candidate import CandidateFailure, Failed, WholeCandidate, outcome_of
 from otm.audit.coverage import SAMPLES, Coverage
@@ -27,11 +29,14 @@ from otm.audit.integration import BRANCHING, CONTRADICTED, rounding_tolerance
 from otm.audit.markdown import number, table
 from otm.audit.sampled_audit import SampledAudit, check_errors, outputs
 from otm.audit.tracing import explore, surprising
-from otm.audit.verdicts import Audit, Verdict
+from otm.audit.verdicts import SingleAudit, Verdict
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_instance, check_real, check_rng
+from otm.pmf import check_count, check_instance, check_real, check_rng
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_SAMPLES = 200_000
 """Largest plan of samples: code that decodes is slow."""
@@ -44,7 +49,7 @@ Next = Callable[[Row], NDArray[np.float64]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class JointAudit(Audit):
+class JointAudit(SingleAudit):
     """What code writes on one instance, against the target; `str` gives the report in Markdown.
 
     Attributes:
@@ -126,6 +131,10 @@ class JointAudit(Audit):
         index = int(np.abs(self.law - self.target_law).argmax())
         return tuple(int(i) for i in np.unravel_index(index, self.law.shape))
 
+    def _draw(self, ax: Axes) -> None:
+        drawing.draw_bars(ax, [self.instance], [self.total_variation], xlabel="total variation to the target")
+        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
+
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""
         if self.law is None or self.kl is None:
@@ -150,16 +159,40 @@ class JointAudit(Audit):
 
 
 @dataclasses.dataclass(frozen=True)
+class Affordable:
+    """The smallest total variation of several that samples can find in a time, in place of one.
+
+    Attributes:
+        levels: the total variations, the smallest first; the last is taken whatever it costs.
+        seconds: the time.
+    """
+
+    levels: tuple[float, ...]
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Errors:
     """What samples may miss, and how often they may be wrong."""
 
-    detect: float
+    detect: float | Affordable
     false_alarm: float
     missed: float
 
     def __post_init__(self) -> None:
-        check_real(self.detect, name="detect", low=1e-6, high=1.0)
+        for level in self.levels:
+            check_real(level, name="detect", low=1e-6, high=1.0)
         check_errors(self.false_alarm, self.missed)
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """What is to be found, the smallest total variation that there is time for."""
+        return self.detect.levels if isinstance(self.detect, Affordable) else (self.detect,)
+
+    @property
+    def of_each(self) -> float:
+        """The probability of a false alarm of each level: which one is taken depends on the time that the code took."""
+        return self.false_alarm / len(self.levels)
 
 
 def joint(
@@ -242,7 +275,8 @@ def _completions(law: Next, row: Row, length: int) -> NDArray[np.float64]:
     if len(row) == length:
         return np.ones(())
     mass = law(row)
-    return np.stack([mass[x] * _completions(law, (*row, x), length) for x in range(len(mass))])
+    impossible = np.zeros((len(mass),) * (length - len(row) - 1))
+    return np.stack([mass[x] * _completions(law, (*row, x), length) if mass[x] else impossible for x in range(len(mass))])
 
 
 def _product(laws: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -260,15 +294,21 @@ def _sampled(
     errors: Errors,
 ) -> SampledAudit:
     """Write, complete and count until the evidence suffices or the plan is at its end."""
-    mass = target_law.reshape(-1)
-    planned = samples_needed(mass / mass.sum(), detect=errors.detect, false_alarm=errors.false_alarm / 2, missed=errors.missed)
-    if planned > MOST_SAMPLES:
+    mass = target_law.reshape(-1) / target_law.sum()
+    asked = {"false_alarm": errors.of_each, "missed": errors.missed}
+    plans = {
+        level: samples_needed(mass, detect=level, false_alarm=errors.of_each / 2, missed=errors.missed)
+        for level in errors.levels
+    }
+    detect, planned = next(iter(plans.items()))
+    if min(plans.values()) > MOST_SAMPLES:
         raise TooLarge(
-            f"At most {MOST_SAMPLES:,} texts are written; detect={errors.detect:g} needs {planned:,}. Ask for a larger total "
-            "variation, or a shorter length."
+            f"At most {MOST_SAMPLES:,} texts are written; detect={max(plans):g} needs {min(plans.values()):,}. Ask for a larger "
+            "total variation, or a shorter length."
         )
     seen: list[int] = []
     until = _FIRST_LOOK
+    begun = time.monotonic()
     with preserved(seed=int(rng.integers(2**31))):
         while True:
             while len(seen) < min(until, planned):
@@ -280,10 +320,15 @@ def _sampled(
                 )
                 seen.append(int(np.ravel_multi_index(tuple(text), target_law.shape)))
             evidence = float(log_evidence(np.bincount(seen, minlength=len(mass)), mass))
-            if len(seen) >= planned or evidence >= math.log(2.0 / errors.false_alarm):
+            if len(seen) >= planned or evidence >= math.log(2.0 / errors.of_each):
                 break
+            if until == _FIRST_LOOK and isinstance(errors.detect, Affordable):
+                most = min(MOST_SAMPLES, len(seen) * errors.detect.seconds / (time.monotonic() - begun))
+                detect, planned = next(
+                    (plan for plan in plans.items() if plan[1] <= most), min(plans.items(), key=lambda p: p[1])
+                )
             until *= 2
-    return outputs(np.asarray(seen), target=mass / mass.sum(), name=name, **dataclasses.asdict(errors))
+    return outputs(np.asarray(seen), target=mass, name=name, detect=detect, **asked)
 
 
 def _completed(law: Next, row: Row, length: int, rng: np.random.Generator) -> Row:
@@ -315,6 +360,14 @@ def function_of(candidate: Any, kind: str) -> Callable[..., Any]:
 def seeded_rng() -> np.random.Generator:
     """Return a generator whose seed is drawn: followed while code is traced, new on every real execution."""
     return np.random.default_rng(int(np.random.randint(2**31)))  # noqa: NPY002 (it is seeded and intercepted with the rest)
+
+
+def check_end(end: int | None, num_tokens: int) -> None:
+    """Raise `InvalidParameter` unless an end of sequence is a token, or there is none."""
+    if end is not None and check_count(end, name="end", minimum=0) >= num_tokens:
+        raise InvalidParameter(
+            f"end must be a token in [0, {num_tokens}), the models' vocabulary, or None; got {end}. Choose one that they can write."
+        )
 
 
 def absorbed(law: Next, end: int | None) -> Next:

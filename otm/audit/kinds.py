@@ -132,6 +132,23 @@ def arguments_of(function: object) -> range | None:
     return range(sum(place.default is place.empty for place in places), len(places) + 1)
 
 
+def described(candidate: Kind, block: bool = False) -> str:
+    """Return what a callable is, in words.
+
+    >>> described(WholeCandidate(lambda tree, rng: [0], kind="tree")), described(Candidate(max), block=True)
+    ('a kernel of trees', 'a verifier of blocks')
+    """
+    wholes = {"step": "a step that drafts by itself", "tree": "a kernel of trees", "generate": "a generation"}
+    if isinstance(candidate, WholeCandidate):
+        return wholes[candidate.kind]
+    if isinstance(candidate, BatchCandidate):
+        return "a kernel of batches with randomness of its own"
+    if isinstance(candidate, BlockKernel):
+        return "a kernel of batches of blocks with randomness of its own"
+    what = f"a verifier of {'blocks' if block else 'one token'}"
+    return f"{what} that takes raw logits" if isinstance(candidate, LogitCandidate) else what
+
+
 def _by_arguments(given: Candidate) -> Fitting | None:
     """Return what the number of arguments says, None for what is handed its drafts or does not say."""
     number = arguments_of(given.verify)
@@ -142,7 +159,7 @@ def _by_arguments(given: Candidate) -> Fitting | None:
         logits = LogitCandidate(function, name=given.name)
         return Fitting(logits, block=_takes_blocks(logits))
     if 3 in number:
-        kind: Literal["step", "generate"] = "generate" if _reads_a_request(given.verify) else "step"
+        kind: Literal["step", "generate"] = "generate" if reads_a_request(given.verify) else "step"
         return Fitting(WholeCandidate(given.verify, kind=kind, name=given.name))
     return Fitting(WholeCandidate(given.verify, kind="tree", name=given.name)) if 2 in number else None
 
@@ -163,7 +180,7 @@ def _takes_blocks(candidate: LogitCandidate) -> bool:
     return False
 
 
-def _reads_a_request(function: Callable[..., Any]) -> bool:
+def reads_a_request(function: Callable[..., Any]) -> bool:
     """Whether a function of three arguments asks its third for what only a request has."""
     ids = np.asarray([[0, 1]])
     rng = np.random.default_rng(0)

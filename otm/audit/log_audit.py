@@ -27,20 +27,25 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm import drawing
 from otm.audit.coverage import Coverage
 from otm.audit.evidence import ConfidenceInterval, deviation, log_mean
 from otm.audit.markdown import table
 from otm.audit.records import LogRecord, read_log
-from otm.audit.verdicts import Audit, Verdict
+from otm.audit.verdicts import SingleAudit, Verdict
 from otm.drafts import IID, Law, WithoutReplacement
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, check_real
 from otm.problem import Problem
 from otm.verbs import optimal_acceptance
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _RATIO_EDGES = np.log([0.1, 0.5, 0.9, 1.0 - 1e-9, 1.0 + 1e-9, 1.1, 2.0, 10.0])
 _RANK_EDGES = (1, 2, 4, 10, 100)
@@ -56,7 +61,7 @@ _MOST_PARTS = 2 * len(_SIZES) + 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LogAudit(Audit):
+class LogAudit(SingleAudit):
     """What a log says about the server that wrote it; `str` gives the report in Markdown.
 
     Attributes:
@@ -126,6 +131,11 @@ class LogAudit(Audit):
     def severity(self) -> float:
         """The lower bound on the mean total variation."""
         return self.variation_above
+
+    def _draw(self, ax: Axes) -> None:
+        names = ["evidence, nats", "alarm at"]
+        drawing.draw_bars(ax, names, [self.log_e_value, -math.log(self.false_alarm)], xlabel="log of the evidence", digits=1)
+        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""

@@ -17,7 +17,6 @@ A probability of 0 says that the token cannot come out: one output of probabilit
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._json import plain_json
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import SUM_TOLERANCE_FLOAT32
 
@@ -134,23 +134,12 @@ def parse_record(line: str | bytes, number: int) -> LogRecord:
     2
     """
     try:
-        data = json.loads(line, parse_constant=_refuse, object_pairs_hook=_object)
+        data = plain_json(line)
         if not isinstance(data, dict):
             raise InvalidRecord("a record is a JSON object")
         return _record(data)
     except (InvalidParameter, InvalidDistribution, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidRecord(f"Line {number} is no record: {error}. See otm.audit.records for the format.") from error
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise InvalidRecord("a key is there twice")
-    return found
-
-
-def _refuse(name: str) -> float:
-    raise InvalidRecord(f"{name} is no probability")
 
 
 def _record(data: dict[str, Any]) -> LogRecord:

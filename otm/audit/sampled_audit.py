@@ -5,20 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm import drawing
+from otm.audit.callables import run_rows, unwrapped
 from otm.audit.candidate import (
-    NO_TOKEN,
     BatchCandidate,
-    Candidate,
-    CandidateFailure,
     as_candidate,
     naming_failures,
     read_batch,
-    read_token,
 )
 from otm.audit.coverage import SAMPLES, Coverage, covering
 from otm.audit.evidence import (
@@ -35,13 +33,16 @@ from otm.audit.evidence import (
     variation_interval,
 )
 from otm.audit.markdown import number, table
-from otm.audit.verdicts import Audit, Verdict
+from otm.audit.verdicts import SingleAudit, Verdict
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import as_pmf, check_instance, check_real, check_rng, plain_integers
 from otm.problem import Problem, check_problem
 from otm.results import is_member
 from otm.verbs import optimal_acceptance, prepare, run
 from otm.verifiers.base import Verifier
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_CELLS = 256
 """Largest number of cells that output counts are kept in; a larger vocabulary is pooled by q/p."""
@@ -58,7 +59,7 @@ _Drawn = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class SampledAudit(Audit):
+class SampledAudit(SingleAudit):
     """What samples say about a verifier on one problem; `str` gives the report in Markdown.
 
     Attributes:
@@ -134,6 +135,12 @@ class SampledAudit(Audit):
     def severity(self) -> float:
         """The lower end of the interval."""
         return self.total_variation.low
+
+    def _draw(self, ax: Axes) -> None:
+        named = {"total variation": self.total_variation, "accepted, by membership": self.membership, "by the rule": self.rule}
+        known = {name: (0.5 * (i.low + i.high), i.low, i.high) for name, i in named.items() if i is not None}
+        drawing.draw_intervals(ax, list(known), list(known.values()), xlabel="95 % intervals")
+        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""
@@ -384,23 +391,30 @@ def check_errors(false_alarm: float, missed: float) -> tuple[float, float]:
 
 def _draws(candidate: object, problem: Problem, rng: np.random.Generator) -> tuple[Callable[[int], _Drawn], str]:
     """Return how to draw outputs of a candidate, and its name."""
-    if isinstance(candidate, Verifier):
-        rule = prepare(candidate, problem)
+    thing = unwrapped(candidate)
+    if isinstance(thing, Verifier):
+        rule = prepare(thing, problem)
 
         def run_rule(size: int) -> _Drawn:
             samples = run(rule, size=size, rng=rng)
             return samples.output, samples.drafts, samples.accepted
 
-        return run_rule, repr(candidate)
+        return run_rule, repr(thing)
     width = problem.law.num_uniforms(problem.num_tokens)
 
     def drafts_of(size: int) -> NDArray[np.int64]:
         return problem.law.draw(problem.draft, rng.random((size, width)))
 
-    if isinstance(candidate, BatchCandidate):
-        return lambda size: _run_batch(candidate, problem, drafts_of(size), rng), candidate.name
-    single = as_candidate(candidate)
-    return lambda size: _run_rows(single, problem, drafts_of(size), rng), single.name
+    if isinstance(thing, BatchCandidate):
+        return lambda size: _run_batch(thing, problem, drafts_of(size), rng), thing.name
+    single = as_candidate(thing)
+
+    def run_single(size: int) -> _Drawn:
+        drafts = drafts_of(size)
+        outputs, said = run_rows(single, problem, drafts, rng.random((size, single.count(problem.law.k, problem.num_tokens))))
+        return outputs, drafts, said
+
+    return run_single, single.name
 
 
 def _run_batch(candidate: BatchCandidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator) -> _Drawn:
@@ -408,20 +422,3 @@ def _run_batch(candidate: BatchCandidate, problem: Problem, drafts: NDArray[np.i
         answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts.copy(), rng)
         outputs, flags = read_batch(answer, len(drafts), problem.num_tokens)
     return outputs, drafts, flags
-
-
-def _run_rows(candidate: Candidate, problem: Problem, drafts: NDArray[np.int64], rng: np.random.Generator) -> _Drawn:
-    uniforms = rng.random((len(drafts), candidate.count(problem.law.k, problem.num_tokens)))
-    found = []
-    for row, numbers in zip(drafts, uniforms, strict=True):
-        with naming_failures(f" Drafts: {row.tolist()}."):
-            answer = candidate.verify(problem.draft.copy(), problem.target.copy(), row.copy(), numbers)
-            token, flag = read_token(answer, problem.num_tokens)
-            if token == NO_TOKEN:
-                raise CandidateFailure(
-                    f"The callable must return a token in [0, {problem.num_tokens}); it returned {answer!r}."
-                )
-        found.append((token, flag))
-    outputs, flags = zip(*found, strict=True)
-    said = None if None in flags else np.asarray(flags, dtype=bool)
-    return np.asarray(outputs, dtype=np.int64), drafts, said

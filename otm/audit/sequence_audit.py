@@ -13,11 +13,12 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm import drawing
 from otm.audit.candidate import Candidate, as_candidate, outcome_of, read_block
 from otm.audit.coverage import Coverage
 from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance, concluded
@@ -27,6 +28,9 @@ from otm.drafts.base import MAX_SEQUENCES, all_sequences
 from otm.errors import ShapeMismatch, TooLarge
 from otm.pmf import check_count
 from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Tables = Mapping[tuple[int, ...], NDArray[np.float64]]
 """Next-token distributions by what follows the context."""
@@ -107,6 +111,11 @@ class SequenceAudit(IntegratedAudit):
             by=self.means,
             untested=(*self.hidden, "several drafts a position"),
         )
+
+    def _draw(self, ax: Axes) -> None:
+        names = [f"first {n} token{'s' * (n > 1)}" for n in range(1, self.law.ndim + 1)]
+        drawing.draw_bars(ax, names, self.prefix_variations, xlabel="total variation to the target")
+        ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
 
     def row(self) -> tuple[str, str, str]:
         """Return the figures that a battery shows."""

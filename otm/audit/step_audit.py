@@ -8,13 +8,25 @@ followed by samples of the target, must have the target's law.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.joint_audit import Errors, JointAudit, absorbed, function_of, joint, named, seeded_rng
+from otm.audit.joint_audit import (
+    Affordable,
+    Errors,
+    JointAudit,
+    Next,
+    absorbed,
+    check_end,
+    function_of,
+    joint,
+    named,
+    seeded_rng,
+)
 from otm.audit.tracing import MOST_SECONDS
 from otm.pmf import check_count
 from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
@@ -41,8 +53,9 @@ class _After:
         """Return it for each of several."""
         return np.stack([self.next(context) for context in contexts])
 
-    def _law(self, row: tuple[int, ...]) -> NDArray[np.float64]:
-        return next_distribution(self.model, (*self.context, *row), name="model")
+    @functools.cached_property
+    def _law(self) -> Next:
+        return functools.cache(lambda row: next_distribution(self.model, (*self.context, *row), name="model"))
 
 
 def step(
@@ -55,7 +68,7 @@ def step(
     context: Sequence[int] = (),
     end: int | None = None,
     tolerance: float | None = None,
-    detect: float = 0.05,
+    detect: float | Affordable = 0.05,
     false_alarm: float = 1e-9,
     missed: float = 1e-3,
     seconds: float = MOST_SECONDS,
@@ -92,6 +105,7 @@ def step(
     check_model(target, name="target")
     start = check_context(context)
     most = check_count(length, name="length")
+    check_end(end, target.num_tokens)
     p, q = _After(draft, start, end), _After(target, start, end)
     name, run = named(candidate, "step(draft_model, target_model, rng)"), function_of(candidate, "step")
     return joint(

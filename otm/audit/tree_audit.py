@@ -8,13 +8,15 @@ are, and the path, followed by samples of the target, must have the target's law
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.audit.joint_audit import Errors, JointAudit, function_of, joint, named, seeded_rng
+from otm.audit.candidate import CandidateFailure
+from otm.audit.joint_audit import Affordable, Errors, JointAudit, Next, function_of, joint, named, seeded_rng
 from otm.audit.tracing import MOST_SECONDS
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_integers
@@ -58,7 +60,7 @@ def tree(
     replacement: bool = True,
     sampled: bool = True,
     tolerance: float | None = None,
-    detect: float = 0.05,
+    detect: float | Affordable = 0.05,
     false_alarm: float = 1e-9,
     missed: float = 1e-3,
     seconds: float = MOST_SECONDS,
@@ -79,7 +81,8 @@ def tree(
         JointAudit: exact on small trees where the kernel's draws can be followed, else sampled, with the reason.
 
     Raises:
-        CandidateFailure: if the kernel raises or returns no path. InvalidParameter: if `parents` is no tree.
+        CandidateFailure: if the kernel raises or returns no path. InvalidParameter: if `parents` is no tree, or has more
+            siblings, drawn without replacement, than the draft has tokens.
         TooLarge: beyond four million paths.
 
     Cost: two runs of the kernel for each drafted tree and each outcome of its draws.
@@ -102,18 +105,30 @@ def tree(
         depth.append(depth[parent] + 1)
     most = max(depth) + 1
 
+    laws: tuple[Next, Next] = (
+        functools.cache(lambda row: next_distribution(draft, row, name="draft")),
+        functools.cache(lambda row: next_distribution(target, row, name="target")),
+    )
+
+    short: list[_TooFewTokens] = []
+
     def write() -> list[tuple[int, ...]]:
         generator = seeded_rng()
-        drafted = _drafted(draft, target, shape, replacement and sampled, sampled, generator)
+        try:
+            drafted = _drafted(laws, shape, replacement and sampled, sampled, generator)
+        except _TooFewTokens as error:
+            short.append(error)
+            raise
         return [tuple(int(token) for token in np.asarray(run(drafted, generator)).reshape(-1) if token != -1)]
 
     errors = Errors(detect, false_alarm, missed)
     siblings = "siblings the likeliest tokens"
     if sampled:
         siblings = f"siblings {'with' if replacement else 'without'} replacement"
-    return joint(
+    audit = functools.partial(
+        joint,
         write,
-        [lambda row: next_distribution(target, row, name="target")],
+        [laws[1]],
         most,
         **name,
         instance=f"toy models on {target.num_tokens} tokens, tree {tuple(shape)}, {siblings}",
@@ -124,11 +139,20 @@ def tree(
         errors=errors,
         seconds=seconds,
     )
+    try:
+        return audit()
+    except CandidateFailure:
+        if short:  # of the arguments, not of the kernel, which was not called
+            raise short[0] from None
+        raise
+
+
+class _TooFewTokens(InvalidParameter):
+    """Siblings are drawn without replacement from fewer tokens than there are siblings."""
 
 
 def _drafted(
-    draft: LanguageModel,
-    target: LanguageModel,
+    laws: tuple[Next, Next],
     parents: Sequence[int],
     replacement: bool,
     sampled: bool,
@@ -141,9 +165,14 @@ def _drafted(
     youngest: dict[int, int] = {}
     taken: dict[int, list[int]] = {}
     for node, parent in enumerate(parents[1:], start=1):
-        law = next_distribution(draft, paths[parent], name="draft").copy()
+        law = laws[0](paths[parent]).copy()
         if not replacement:
             law[taken.get(parent, [])] = 0.0
+        if not law.any():
+            raise _TooFewTokens(
+                f"A node of this shape has {parents.count(parent)} children, all different; after {paths[parent]} the draft has "
+                f"{len(taken[parent])} tokens. Pass parents with fewer siblings, a draft with more tokens, or replacement=True."
+            )
         tokens[node] = int(rng.choice(len(law), p=law / law.sum())) if sampled else int(np.argmax(law))
         taken.setdefault(parent, []).append(int(tokens[node]))
         if parent in youngest:
@@ -152,5 +181,5 @@ def _drafted(
             first[parent] = node
         youngest[parent] = node
         paths.append((*paths[parent], int(tokens[node])))
-    laws = [np.stack([next_distribution(model, path, name="model") for path in paths]) for model in (draft, target)]
-    return DraftedTree(tokens, np.asarray(parents, dtype=np.int64), first, following, laws[0], laws[1], replacement, sampled)
+    p, q = (np.stack([law(path) for path in paths]) for law in laws)
+    return DraftedTree(tokens, np.asarray(parents, dtype=np.int64), first, following, p, q, replacement, sampled)

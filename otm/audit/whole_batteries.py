@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +17,17 @@ import numpy as np
 from otm.audit import instances
 from otm.audit.candidate import WholeCandidate
 from otm.audit.generation_audit import generate
-from otm.audit.joint_audit import JointAudit
+from otm.audit.joint_audit import Affordable, JointAudit
 from otm.audit.step_audit import step
 from otm.audit.tree_audit import tree
+from otm.errors import TooLarge
 
 _LOOKS = 64
-_SHARE = 0.2
+_SHARE, _BRANCHING = 0.2, 0.3
+"""Of the time: branching of one audit, and of all that it comes to nothing in."""
+
+_USED = 0.8
+"""Of the time for samples, what is planned: their pace varies."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +50,10 @@ def whole_jobs(
     *,
     rng: np.random.Generator,
     tolerance: float | None,
-    detect: float,
+    detect: float | None,
     false_alarm: float,
     missed: float,
-    seconds: float,
+    until: float,
 ) -> list[WholeJob]:
     """Return the audits of a step, a kernel of trees or a generation.
 
@@ -55,45 +61,74 @@ def whole_jobs(
         candidate: which of them it is.
         rng: of samples, if it comes to that.
         tolerance: as for `otm.audit.step`.
-        detect, false_alarm, missed: of samples; the false alarms are shared.
-        seconds: of the battery; each audit branches for a share of it.
+        detect, false_alarm, missed: of samples, `detect` as time allows unless given; the false alarms are shared.
+        until: when time is up, a reading of `time.monotonic`: half of what is left goes to branching, where that comes to no end,
+            and what is left then to the samples of the audits that are left.
     """
     found = {"step": lambda: _steps(candidate), "tree": lambda: _trees(candidate.siblings), "generate": _generations}[
         candidate.kind
     ]()
-    options: dict[str, Any] = {"rng": rng, "tolerance": tolerance, "detect": detect, "missed": missed}
-    options |= {"false_alarm": false_alarm / len(found), "seconds": _SHARE * seconds}
+    options: dict[str, Any] = {"rng": rng, "tolerance": tolerance, "missed": missed, "false_alarm": false_alarm / len(found)}
+    seconds = until - time.monotonic()
+    waiting = _Waiting(_BRANCHING * seconds, len(found))
 
     def job(label: str, group: str, audit: Callable[..., JointAudit], given: dict[str, Any], again: str) -> WholeJob:
-        return WholeJob(label, group, lambda limited: dataclasses.replace(audit(limited, **given, **options), again=again))
+        def run(limited: Any) -> JointAudit:
+            begun = time.monotonic()
+            branching = max(0.0, min(_SHARE * seconds, waiting.branching))
+            asked = detect or Affordable(
+                (instances.DETECT_ROWS, *instances.COARSER), _USED * (until - begun - branching) / waiting.audits
+            )
+            waiting.audits -= 1
+            result = audit(limited, **given, **options, detect=asked, seconds=branching)
+            if result.samples is not None:
+                waiting.branching -= min(branching, time.monotonic() - begun)
+            return dataclasses.replace(result, again=again)
+
+        return WholeJob(label, group, run)
 
     return [job(*entry) for entry in found]
+
+
+@dataclasses.dataclass
+class _Waiting:
+    """What is left of the time for branching that comes to nothing, and of the audits."""
+
+    branching: float
+    audits: int
 
 
 _Plan = list[tuple[str, str, Callable[..., JointAudit], dict[str, Any], str]]
 """Label, group, audit, its arguments, and Python that repeats it with {} for the code's name."""
 
 _DRAWS = "rng=np.random.default_rng(0)"
+_STEP_MODELS = "draft, target = instances.step_models({})[{!r}]\n"
 _MODELS = "draft, target = instances.chained_models()[{!r}]\n"
 
 
 def _steps(candidate: WholeCandidate) -> _Plan:
     """Return audits of a step on every pair of models, of as many tokens as it writes."""
-    models = instances.chained_models()
-    length = max(instances.STEP_LENGTH, _longest(candidate, *models["after the token before"]))
+    length = max(instances.STEP_LENGTH, _longest(candidate))
+    models = instances.step_models(length)
+    if not models:
+        raise TooLarge(
+            f"The step writes up to {length} tokens, more than joint laws are kept of. Let it draft fewer, or call otm.audit.step."
+        )
     again = f"result = otm.audit.step({{}}, draft=draft, target=target, length={length}, {_DRAWS})"
     return [
-        (name, "steps", step, {"draft": p, "target": q, "length": length}, _MODELS.format(name) + again)
+        (name, "steps", step, {"draft": p, "target": q, "length": length}, _STEP_MODELS.format(length, name) + again)
         for name, (p, q) in models.items()
     ]
 
 
-def _longest(candidate: WholeCandidate, draft: Any, target: Any) -> int:
+def _longest(candidate: WholeCandidate) -> int:
     """Return how many tokens a step was seen to write; what fails here fails again where it is counted."""
+    draft, target = instances.chained_models()["after the token before"]
     seen = [0]
     for seed in range(_LOOKS):
+        drafter = target if seed % 2 else draft  # that of the target itself has all its drafts accepted
         try:
-            seen.append(int(np.asarray(candidate.verify(draft, target, np.random.default_rng(seed))).size))
+            seen.append(int(np.asarray(candidate.verify(drafter, target, np.random.default_rng(seed))).size))
         except (Exception, SystemExit):
             break
     return max(seen)

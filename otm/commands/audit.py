@@ -1,6 +1,6 @@
 """``otm audit``: is a verifier lossless, and if not, by how much?
 
-The callable is looked up as ``module:name`` with the working directory on the path: a function
+The callable is looked up as ``module:name`` with the working directory on the path, or as ``FILE.py:name``: a function
 ``verify(draft, target, drafts, uniforms)`` of one token or of a block, anything else that `otm.audit.battery` takes, or one of the
 library's verifiers. The report goes to standard output in Markdown, the verdict as soon as it is known and a minimal counterexample
 after it; what the callable prints is kept out of it.
@@ -27,9 +27,9 @@ import numpy as np
 
 from otm import audit
 from otm.audit import BatchCandidate, BlockKernel, Candidate, LogitCandidate, WholeCandidate, exports, instances
-from otm.audit.batteries import BatteryAudit, with_counterexample
+from otm.audit.batteries import BatteryAudit, unshrunk, with_counterexample
 from otm.audit.candidate import SIBLINGS
-from otm.audit.kinds import Fitting, arguments_of, fitting
+from otm.audit.kinds import Fitting, arguments_of, described, fitting, reads_a_request
 from otm.audit.probing import OwnRandomness
 from otm.audit.records import InvalidRecord
 from otm.audit.templates import TEMPLATES, template
@@ -53,6 +53,16 @@ _WHOLES: dict[Any, tuple[int, str]] = {
 """What the callable of a mode takes."""
 
 EXIT_STATUS = {"lossless": 0, "no difference found": 0, "not lossless": 1, "undecided": 2, "no verdict": 2}
+
+_DETECT = 0.02
+"""Total variation that samples alone are planned to find unless another is given."""
+
+_NAMED = "module:function or FILE.py:function"
+_ATTRIBUTE = "candidate"
+"""How the callable is named, and what is taken where the function is left out: what a template calls it."""
+
+_SHOWN = 12
+"""Names that an error lists."""
 
 _MOST_PRINTED = 1 << 16
 
@@ -81,7 +91,8 @@ def register(commands: Any) -> None:
         "callable",
         metavar="module:function",
         nargs="?",
-        help="verify(draft, target, drafts, uniforms); the working directory is searched",
+        help="verify(draft, target, drafts, uniforms); the working directory is searched. FILE.py:function is taken, too; the "
+        f"function is {_ATTRIBUTE} where it is left out",
     )
     parser.add_argument(
         "--mode",
@@ -143,7 +154,9 @@ def register(commands: Any) -> None:
     parser.add_argument("--order", choices=sorted(ORDERS), help="logits: in which order (default: transformers)")
     parser.add_argument("--tolerance", type=float, help="exact, sequence: largest total variation that counts as rounding")
     parser.add_argument(
-        "--detect", type=float, default=0.02, help="sampled, log: total variation not to miss (default: %(default)s)"
+        "--detect",
+        type=float,
+        help=f"total variation that samples are not to miss (default: sampled, log {_DETECT}; auto what the time allows)",
     )
     parser.add_argument("--false-alarm", type=float, default=1e-9, help="sampled, log: probability (default: %(default)s)")
     parser.add_argument("--missed", type=float, default=1e-3, help="sampled, log: probability (default: %(default)s)")
@@ -251,25 +264,48 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, Fitting | None]:
     if options.expected is not None:
         raise InvalidParameter("--expected is of a record of acceptance; got none. Name it with --log FILE.")
     if options.callable is None:
-        raise InvalidParameter("An audit needs module:function, or --log FILE; got neither. See python -m otm audit --help.")
+        raise InvalidParameter(f"An audit needs {_NAMED}, or --log FILE; got neither. See python -m otm audit --help.")
     candidate = _candidate(options)
     problem = _problem(options)
     fit = fitting(candidate)
+    _check_mode(options, fit)
     if problem is not None:
         return _on_problem(fit, problem, options), fit
     laws = _laws(options, instances.DRAFTS) if options.law or (options.drafts and not fit.block) else None
     lengths = options.drafts if fit.block else None
     if options.mode == "sampled":
         rng = np.random.default_rng(options.seed)
-        found = audit.sampled_battery(candidate, laws=laws, num_drafts=lengths, rng=rng, detect=options.detect, **errors)
+        found = audit.sampled_battery(
+            candidate, laws=laws, num_drafts=lengths, rng=rng, detect=options.detect or _DETECT, **errors
+        )
     elif options.mode == "exact":
         found = audit.exact_battery(candidate, laws=laws, tolerance=options.tolerance, shrink_for=0)
     elif options.mode == "sequence":
         found = audit.sequence_battery(candidate, num_drafts=lengths, tolerance=options.tolerance, shrink_for=0)
     else:
         asked: dict[str, Any] = {"laws": laws, "num_drafts": lengths, "seed": options.seed, "tolerance": options.tolerance}
-        found = audit.battery(candidate, **asked, seconds=options.seconds, shrink_for=0, **errors)
+        asked |= {"detect": options.detect, "seconds": options.seconds, "spare": options.shrink}
+        fit, found = unshrunk(candidate, **asked, **errors)
     return found, fit
+
+
+def _check_mode(options: argparse.Namespace, fit: Fitting) -> None:
+    """Refuse a mode that does not audit what the callable is."""
+    takes: dict[str, tuple[type[Any], ...]] = {
+        "exact": (Candidate, Verifier),
+        "sequence": (Candidate,),
+        "sampled": (Candidate, Verifier, BatchCandidate, BlockKernel),
+    }
+    if options.mode not in takes:
+        return
+    right = options.mode == "sampled" or fit.block == (options.mode == "sequence")
+    if right and isinstance(fit.candidate, takes[options.mode]):
+        return
+    what = {"exact": "one token on given uniforms", "sequence": "a block on given uniforms", "sampled": "a token or a block"}
+    raise InvalidParameter(
+        f"--mode {options.mode} audits {what[options.mode]}; {options.callable!r} is {described(fit.candidate, fit.block)}. Drop "
+        "--mode: what it is is found out."
+    )
 
 
 def _log(options: argparse.Namespace, errors: dict[str, Any]) -> Audit:
@@ -277,7 +313,7 @@ def _log(options: argparse.Namespace, errors: dict[str, Any]) -> Audit:
     law = None if options.law is None else _laws(options, (1,))[0]
     try:
         if options.expected is None:
-            return audit.log(options.log, law=law, detect=options.detect, **errors)
+            return audit.log(options.log, law=law, detect=options.detect or _DETECT, **errors)
         return audit.acceptance(options.log, expected=options.expected, **errors)
     except InvalidRecord as error:
         if "Line 1 " not in str(error):
@@ -302,7 +338,7 @@ def _on_problem(fit: Fitting, problem: Problem, options: argparse.Namespace) -> 
             if options.mode == "exact":
                 raise
             reason = error.reason
-    errors = {"detect": options.detect, "false_alarm": options.false_alarm, "missed": options.missed}
+    errors = {"detect": options.detect or _DETECT, "false_alarm": options.false_alarm, "missed": options.missed}
     found = audit.sampled(fit.candidate, problem, rng=np.random.default_rng(options.seed), **errors)
     return dataclasses.replace(found, reason=reason)
 
@@ -327,10 +363,15 @@ def _problem(options: argparse.Namespace) -> Problem | None:
 
 def _candidate(options: argparse.Namespace) -> object:
     """Return what module:function names, as a candidate with the given number of uniforms."""
-    found = _find(options.callable)
+    found, options.callable = _find(options.callable)
     if isinstance(found, type) and issubclass(found, Verifier):
         found = found()
     if isinstance(found, Verifier | Candidate | BatchCandidate | BlockKernel | LogitCandidate | WholeCandidate):
+        kind = found.kind if isinstance(found, WholeCandidate) else "logits" if isinstance(found, LogitCandidate) else None
+        if options.mode in _WHOLES and options.mode != kind:
+            raise InvalidParameter(
+                f"--mode {options.mode} audits {_WHOLES[options.mode][1]}; {options.callable!r} is {described(found)}. Drop --mode."
+            )
         return found
     if options.mode in _WHOLES or options.siblings or _processing(options) or (arguments_of(found) or range(0)) == range(5, 6):
         return _whole(found, options)
@@ -362,6 +403,10 @@ def _whole(found: Any, options: argparse.Namespace) -> object:
     if options.siblings and mode != "tree":
         raise InvalidParameter(f"--siblings is of --mode tree; got --mode {mode}. Drop it.")
     processing = _processing(options)
+    if mode not in _WHOLES and not processing:
+        raise InvalidParameter(
+            f"--mode {mode} audits what is handed its drafts; {options.callable!r} takes 5 arguments, raw logits. Drop --mode."
+        )
     if mode not in _WHOLES or (processing and mode != "logits"):
         raise InvalidParameter(
             f"--temperature, --top-k, --top-p, --min-p and --order are of --mode logits; got --mode {mode}. Drop them."
@@ -372,6 +417,16 @@ def _whole(found: Any, options: argparse.Namespace) -> object:
         )
     count, signature = _WHOLES[mode]
     number = arguments_of(found)
+    if (
+        mode in ("step", "generate")
+        and number is not None
+        and count in number
+        and reads_a_request(found) != (mode == "generate")
+    ):
+        what, which = ("does not read", "step") if mode == "generate" else ("reads", "generate")
+        raise InvalidParameter(
+            f"--mode {mode} audits {signature}; {options.callable!r} {what} a request. Drop --mode, or write --mode {which}."
+        )
     if mode == "logits" and number is not None and count not in number and 4 in number:
         if len(processing.get("temperatures", ())) != 1:
             raise InvalidParameter(
@@ -390,21 +445,35 @@ def _whole(found: Any, options: argparse.Namespace) -> object:
     return WholeCandidate(found, kind=mode, name=options.callable, siblings=options.siblings or "with")
 
 
-def _find(name: str) -> Any:
-    """Import module:attribute."""
-    module, separator, attribute = name.partition(":")
-    if not separator or not module or not attribute:
-        raise InvalidParameter(f"The callable is named module:function; got {name!r}. Write mypackage.kernel:verify, say.")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+def _find(name: str) -> tuple[Any, str]:
+    """Import module:attribute or FILE.py:attribute, `candidate` unless given; return it and module:attribute."""
+    module, _, attribute = name.partition(":")
+    attribute = attribute or _ATTRIBUTE
+    folder = ""
+    if module.endswith(".py"):
+        file = Path(module).resolve()
+        if not file.is_file():
+            raise InvalidParameter(f"{module!r} is no file. Check the spelling and the working directory.")
+        folder, module = str(file.parent), file.stem
+    if not module:
+        raise InvalidParameter(f"The callable is named {_NAMED}; got {name!r}. Write mypackage.kernel:verify, say.")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
-        thing: Any = importlib.import_module(module)
+        found: Any = importlib.import_module(module)
+        if folder and Path(getattr(found, "__file__", None) or "").resolve() != file:
+            raise InvalidParameter(f"{name!r} has the name of another module, {found!r}. Give the file another name.")
+        thing = found
         for part in attribute.split("."):
             thing = getattr(thing, part)
-    except (ImportError, AttributeError) as error:
+    except AttributeError as error:
+        own = [key for key, value in vars(found).items() if callable(value) and getattr(value, "__module__", None) == module]
+        known = f"It has {', '.join(own[:_SHOWN])}" if own else "It has no function of its own"
+        raise InvalidParameter(f"{name!r} cannot be found: {error}. {known}: write {module}:NAME.") from error
+    except ImportError as error:
         raise InvalidParameter(f"{name!r} cannot be found: {error}. Check the spelling and the working directory.") from error
     except SystemExit as error:  # its status would pass for a verdict
         raise InvalidParameter(
             f"{module!r} ends the program when it is imported ({error!r}). Guard its script part."
         ) from error
-    return thing
+    return thing, f"{module}:{attribute}"

@@ -68,7 +68,9 @@ def register(commands: Any) -> None:
     plan.add_argument(
         "--target-ms", metavar="MS", help="one target call, or by number of drafts checked, 0 among them: 0:20,4:21,8:24"
     )
-    plan.add_argument("--costs", nargs="+", metavar="COSTS", help="measured costs instead: JSON, or records of `latency`")
+    plan.add_argument(
+        "--costs", nargs="+", metavar="COSTS", help="measured costs instead: records of `latency` or `advise`, or JSON"
+    )
     plan.add_argument("--batch", type=int, nargs="+", metavar="N", help="batch sizes (default: the measured ones)")
     plan.add_argument("--context", type=int, nargs="+", metavar="N", help="context lengths (default: the measured ones)")
     plan.add_argument("--extend", type=int, metavar="L", help="go on to L drafts at the last measured position's rate")
@@ -92,7 +94,7 @@ def answer(options: argparse.Namespace) -> str:
     record = read_acceptance(options.file)
     costs = _costs(options)
     if options.settings is not None:
-        return json.dumps(_settings(options, record, costs))
+        return json.dumps(_tidied(_settings(options, record, costs)))
     if costs is None:
         return "\n".join(_without_costs(options, record))
     plan = plan_lengths(
@@ -176,6 +178,15 @@ def _written(simulation: Simulation) -> dict[str, Any]:
     }
 
 
+def _tidied(value: Any) -> Any:
+    """Return JSON values without what binary fractions add in the last digits: .2, not .19999999999999996."""
+    if isinstance(value, dict):
+        return {name: _tidied(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_tidied(one) for one in value]
+    return float(f"{value:.12g}") if isinstance(value, float) else value
+
+
 def _headline(plan: LengthPlan) -> Iterator[str]:
     """Say what to do."""
     if len(plan.choices) > 1:
@@ -209,7 +220,8 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
         yield f"SPECULATE{doubt}: {choice.length} draft{'s' if choice.length > 1 else ''} a step"
         yield f"  {choice.over_plain.over('plain decoding')}, {choice.tokens:.2f} tokens a step"
     if choice.over_engine is not None and plan.engine_length is not None:
-        yield f"  {choice.over_engine.over('what the engine ran')}: {_drafts(plan.engine_length)} a step"
+        who = "" if choice.length else "plain decoding is "
+        yield f"  {who}{choice.over_engine.over('what the engine ran')}: {_drafts(plan.engine_length)} a step"
     yield from _paragraph("", _interval_words(plan), indent=2)
 
 
@@ -350,6 +362,9 @@ def _budget(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
     plan = plan_budget(record, budget=options.budget)
     seen = "counted on steps that the split had not seen" if plan.held_out else "too large: chosen on the same counts"
     lengths = sorted(plan.lengths.tolist(), reverse=True)
+    if len(lengths) == 1:
+        yield from _paragraph("budget", f"the record has one request, with which nothing is shared: it drafts {lengths[0]}.")
+        return
     yield from _paragraph(
         "budget",
         f"{options.budget} drafts a call over {len(lengths)} requests: {plan.tokens:.2f} tokens split by survival ({seen}), "

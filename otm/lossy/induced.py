@@ -11,8 +11,7 @@ from otm.divergences import divergence_term
 from otm.problem import Problem, check_problem
 from otm.verbs import coupling
 from otm.verifiers.base import Verifier, require_support
-from otm.verifiers.lossy_rule import LossyVerifier
-from otm.verifiers.tv_optimal import TvOptimal
+from otm.verifiers.lossy_rule import Lossy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +43,13 @@ def output_law(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
     Raises:
         TooLarge: if the drafts must be enumerated and are too many. Unsupported, ShapeMismatch: as `otm.prepare`.
 
-    Cost: O(V) with a closed form (the lossy single-draft rules), as `otm.prepare` for `TvOptimal`, else as `otm.coupling`.
+    Cost: at most a sort for lossy verifiers, as `otm.prepare` for `TvOptimal`; else as `otm.coupling`.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> output_law(otm.Maximal(), problem), output_law(otm.Lenience(0.8), problem)
     (array([0.5, 0.5]), array([0.625, 0.375]))
     """
-    if not isinstance(verifier, LossyVerifier | TvOptimal):
+    if not isinstance(verifier, Lossy):
         return coupling(verifier, problem).output_marginal
     require_support(verifier, check_problem(problem).law)
     return verifier.output_law(problem.single(purpose="otm.lossy.output_law"))

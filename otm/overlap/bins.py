@@ -37,7 +37,6 @@ _SHIFT = 47  # what is left of 52 bits of mantissa once five are kept
 _LOWEST = (1023 - 64) * 32  # the bin of 2⁻⁶⁴, before it is called 0
 _BLOCK = 512
 _MOST_IN_ORDER = 4  # at most one in so many tokens is put in order
-_LONG_STEP = 32
 _NEGLIGIBLE = 2.0**-56  # a bound that exceeds the best edge by less is rounding
 _LARGEST_MULTIPLIED_POWER = 64  # as in otm.drafts.iid_cut
 
@@ -198,7 +197,10 @@ def _fill(p: Floats, q: Floats, place: NDArray[np.int32], sums: Floats, used: In
 @compile_once(types.int64(types.int32[::1], types.boolean[::1], types.int64[::1]))
 def _collect(place: NDArray[np.int32], chosen: Mask, tokens: Integers) -> int:
     """List the tokens of the chosen bins and return their number, −1 if there are too many."""
-    if not chosen.any():
+    is_any = False
+    for b in range(len(chosen)):
+        is_any |= chosen[b]
+    if not is_any:
         return 0
     count = 0
     for i in range(len(place)):
@@ -231,15 +233,21 @@ def _put_in_order(
 
     Within a bin ratios are put into as many equal steps as there are tokens, and each step, which holds one as a rule, is sorted.
     """
-    listed, place_of = tokens[:count].copy(), np.empty(_BINS, dtype=np.int64)
-    starts[: n + 1] = 0
+    # Loops, not slices: an assignment to a slice compiles what it could complain with, a second's work, and a sort as much.
+    listed, place_of = np.empty(count, dtype=np.int64), np.empty(_BINS, dtype=np.int64)
+    for t in range(count):
+        listed[t] = tokens[t]
+    for j in range(n + 1):
+        starts[j] = 0
     for j in range(n):
         place_of[used[j]] = j
     for t in range(count):
         starts[place_of[place[listed[t]]] + 1] += 1
     for j in range(n):
         starts[j + 1] += starts[j]
-    after = starts[:n].copy()
+    after = np.empty(n, dtype=np.int64)
+    for j in range(n):
+        after[j] = starts[j]
     for t in range(count):
         j = place_of[place[listed[t]]]
         tokens[after[j]] = listed[t]
@@ -262,7 +270,8 @@ def _put_in_order(
         scale = (m - 1) / (most - least)
         if not 0.0 < scale < np.inf:
             scale = 0.0  # the last bin, of unlimited ratios: one step
-        ends[: m + 1] = 0
+        for b in range(m + 1):
+            ends[b] = 0
         for t in range(first, first + m):
             ends[(int((most - ratio[t]) * scale) if scale > 0 else 0) + 1] += 1
         for b in range(m):
@@ -273,19 +282,18 @@ def _put_in_order(
             ends[b] += 1
         begin = 0
         for b in range(m):  # ends[b] is now where step b ends
-            if ends[b] - begin > _LONG_STEP:
-                order = np.argsort(-values[begin : ends[b]])
-                values[begin : ends[b]] = values[begin : ends[b]][order]
-                moved[begin : ends[b]] = moved[begin : ends[b]][order]
-            else:
-                for t in range(begin + 1, ends[b]):
+            gap = max((ends[b] - begin) // 2, 1)
+            while gap > 0:  # Shell's sort, of one or two as a rule
+                for t in range(begin + gap, ends[b]):
                     value, token, u = values[t], moved[t], t
-                    while u > begin and values[u - 1] < value:
-                        values[u], moved[u] = values[u - 1], moved[u - 1]
-                        u -= 1
+                    while u >= begin + gap and values[u - gap] < value:
+                        values[u], moved[u] = values[u - gap], moved[u - gap]
+                        u -= gap
                     values[u], moved[u] = value, token
+                gap = gap * 5 // 11 if gap > 2 else gap - 1
             begin = ends[b]
-        tokens[first : first + m], ratio[first : first + m] = moved[:m], values[:m]
+        for t in range(m):
+            tokens[first + t], ratio[first + t] = moved[t], values[t]
 
 
 @compile_once(

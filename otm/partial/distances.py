@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from otm._arrays import UNIT_ROUNDOFF, as_scalar_or_array, quiet
+from otm._arrays import LEAST, UNIT_ROUNDOFF, as_scalar_or_array, quiet
 from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
 from otm.overlap import OverlapCurve
 from otm.partial.completion import Completion
@@ -70,6 +70,11 @@ def divergences(pair: PartialPair) -> PartialDivergences:
         pieces[name] = _packed(*limits, np.broadcast_to(slack, shift.shape), far.is_extreme)
     for name, swap in (("kl_target_draft", False), ("kl_draft_target", True)):
         sides = [(c.target, c.draft) if swap else (c.draft, c.target) for c in (near, far)]
+        # What a tail leaves for a token may round to nothing, and then says no more than that it is below its error.
+        p, q = sides[0]
+        at_most, tail = _unlisted_errors(pair, near)[int(swap)], known.target_tail if swap else known.draft_tail
+        at_most = np.where(tail[:, None] > 0, at_most, 0.0).reshape(p.shape)
+        sides[0] = np.where((p == 0) & (q > 0), at_most, p), q
         ends = [np.asarray(kl_divergence(draft=p, target=q)) for p, q in sides]
         # Two logarithms of masses down to 5e-324 err by 746 units each, relative errors of masses weigh as much.
         slack = 2.0 * floating * (1.0 + np.maximum(*(_log_size(*side) for side in sides)))
@@ -93,22 +98,32 @@ def divergences(pair: PartialPair) -> PartialDivergences:
     return PartialDivergences(**pieces)
 
 
+def _unlisted_errors(pair: PartialPair, completion: Completion) -> tuple[Floats, Floats]:
+    """Return how far the masses of p and of q that are not listed may be off by rounding, `(rows, W)` each.
+
+    They are differences: of 1 and the listed ones, of a tail and its share elsewhere. They err absolutely, by a small part of the
+    tail and by the least float for each of its tokens.
+    """
+    known, width = pair.layout, completion.draft.shape[-1]
+    errors = []
+    for side, listed, tail in (
+        (pair.draft, known.draft, known.draft_tail),
+        (pair.target, known.target, known.target_tail),
+    ):
+        least = np.where(tail > 0, (width + 4) * LEAST, 0.0)
+        error = 4.0 * (width + 4) * UNIT_ROUNDOFF * tail + least + side.tail_error.reshape(-1)
+        unlisted = np.concatenate([listed == 0, np.ones((len(listed), width - listed.shape[1]), dtype=bool)], axis=1)
+        errors.append(np.where(unlisted, error[:, None], 0.0))
+    return errors[0], errors[1]
+
+
 def _tail_rounding(pair: PartialPair, completion: Completion, swap: bool) -> tuple[Floats, Floats]:
     """Return how much a relative entropy may lose and gain by the rounding of what is left of the tails, `(...)` each.
 
-    Masses that are not listed are differences: of 1 and the listed ones, of a tail and its share elsewhere. They err absolutely, by
-    ε of the tail. That is q log(1 ± ε/p) where p is such a mass and ε (1 + |log q| + |log p|) where q is.
+    That is q log(1 ± ε/p) where p is such a mass, of error ε, and ε (1 + |log q| + |log p|) where q is.
     """
-    known, width = pair.layout, completion.draft.shape[-1]
-    masses, errors = [], []
-    for side, listed, tail, mass in (
-        (pair.draft, known.draft, known.draft_tail, completion.draft),
-        (pair.target, known.target, known.target_tail, completion.target),
-    ):
-        error = 4.0 * (width + 4) * UNIT_ROUNDOFF * tail + side.tail_error.reshape(-1)
-        unlisted = np.concatenate([listed == 0, np.ones((len(listed), width - listed.shape[1]), dtype=bool)], axis=1)
-        masses.append(mass.reshape(-1, width))
-        errors.append(np.where(unlisted, error[:, None], 0.0))
+    masses = [side.reshape(-1, side.shape[-1]) for side in (completion.draft, completion.target)]
+    errors = _unlisted_errors(pair, completion)
     (p, q), (p_error, q_error) = (masses[::-1], errors[::-1]) if swap else (masses, errors)
     both = (p > 0) & (q > 0)
     with quiet():

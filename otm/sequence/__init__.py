@@ -14,6 +14,8 @@ from otm.sequence.draft_selection import DraftSelection
 from otm.sequence.enumeration import StepLaw, completed_law, divergence_by_position, generated_law, step_law
 from otm.sequence.ersd import Ersd
 from otm.sequence.expected import ExpectedStep, expected_step
+from otm.sequence.fly import Fly
+from otm.sequence.greedy_chain import GreedyChain, LooseStep, loose_step
 from otm.sequence.greedy_multipath import GreedyMultipath
 from otm.sequence.gsd import Gsd
 from otm.sequence.level_cuts import LevelCutBound, level_cut_upper
@@ -30,8 +32,9 @@ from otm.sequence.models import (
     sequence_law,
 )
 from otm.sequence.prefix_tree import PrefixTree
-from otm.sequence.ranking import RankedDecoder, rank_decoders
+from otm.sequence.ranking import DecoderRanking, RankedDecoder, rank_decoders
 from otm.sequence.refined_scores import RefinedScores
+from otm.sequence.regret_budget import RegretBudget
 from otm.sequence.sampled_tree import PredictableTree, SampledTree
 from otm.sequence.source import Outcomes, Source, Uniforms, outcomes
 from otm.sequence.speculative_sampling import SpeculativeSampling
@@ -58,10 +61,14 @@ DECODERS = (
     RefinedScores,
     BlockKSeq,
 )
-"""Every decoding algorithm of the library."""
+"""Every decoding algorithm of the library that is lossless, with a lossless verifier."""
+
+LOSSY_DECODERS = (Fly, RegretBudget)
+"""Those that relax exact matching by looks at the whole chain."""
 
 __all__ = [
     "DECODERS",
+    "LOSSY_DECODERS",
     "Absorbing",
     "BestStep",
     "BestVerification",
@@ -69,17 +76,21 @@ __all__ = [
     "BlockMarginals",
     "BlockVerification",
     "Decoder",
+    "DecoderRanking",
     "DelayedExpansion",
     "DraftSelection",
     "DraftTree",
     "Ersd",
     "ExpectedStep",
+    "Fly",
     "Generation",
+    "GreedyChain",
     "GreedyMultipath",
     "Gsd",
     "LanguageModel",
     "LevelCutBound",
     "LikeliestTree",
+    "LooseStep",
     "MarkovModel",
     "Memoised",
     "Outcomes",
@@ -87,6 +98,7 @@ __all__ = [
     "PrefixTree",
     "RankedDecoder",
     "RefinedScores",
+    "RegretBudget",
     "SampledTree",
     "Source",
     "SpeculativeSampling",
@@ -111,6 +123,7 @@ __all__ = [
     "generate",
     "generated_law",
     "level_cut_upper",
+    "loose_step",
     "markov_pair",
     "matched_tokens",
     "outcomes",

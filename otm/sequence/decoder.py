@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.drafts.iid import IID
-from otm.errors import DecodingInterrupted, InvalidParameter
-from otm.pmf import check_count, check_instance
+from otm.errors import DecodingInterrupted, InvalidParameter, ShapeMismatch
+from otm.pmf import check_count, check_instance, settle_counts
 from otm.scheme import Scheme
 from otm.sequence.models import Absorbing, Context, LanguageModel, check_context, check_model, next_distributions
 from otm.sequence.source import RaceState, Source, Uniforms
@@ -123,6 +123,27 @@ class StaticDecoder(Decoder):
 
 
 @dataclasses.dataclass(frozen=True)
+class SizedTree(Decoder):
+    """A decoder that drafts up to N tokens on at most L levels, wherever in the tree it likes."""
+
+    size: int
+    length: int
+
+    def __post_init__(self) -> None:
+        settle_counts(self, size=1, length=1)
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.size
+
+    @property
+    def depth(self) -> int:
+        """L, or N if that is less."""
+        return min(self.length, self.size)
+
+
+@dataclasses.dataclass(frozen=True)
 class Generation:
     """A text decoded in steps.
 
@@ -169,7 +190,7 @@ def step(
         Step.
 
     Raises:
-        InvalidParameter: if the vocabularies differ, or the context already ends with `eos`.
+        InvalidParameter: if the context already ends with `eos`. ShapeMismatch: if the vocabularies differ.
         InvalidDistribution: if a model returns something else than a distribution.
         Unsupported: if the decoder's verifier does not verify its drafts.
 
@@ -183,7 +204,6 @@ def step(
     """
     prefix = check_asked(decoder, draft=draft, target=target, context=context)
     check_instance(source, Source, name="source")
-    check_vocabularies(draft, target)
     if eos is not None:
         draft, target = (Absorbing(model, eos, start=len(prefix)) for model in (draft, target))
         if prefix and prefix[-1] == eos:
@@ -305,15 +325,16 @@ def generate(
 def check_asked(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> Context:
     """Return the context, or raise `InvalidParameter` unless a decoder, two models and a context are what they should be."""
     check_instance(decoder, Decoder, name="decoder")
-    check_model(draft, name="draft")
-    check_model(target, name="target")
+    check_pair(draft, target)
     return check_context(context)
 
 
-def check_vocabularies(draft: LanguageModel, target: LanguageModel) -> None:
-    """Raise `InvalidParameter` unless two models have one number of tokens."""
+def check_pair(draft: LanguageModel, target: LanguageModel) -> None:
+    """Raise `InvalidParameter` unless both are models, `ShapeMismatch` unless they have one number of tokens."""
+    check_model(draft, name="draft")
+    check_model(target, name="target")
     if draft.num_tokens != target.num_tokens:
-        raise InvalidParameter(
+        raise ShapeMismatch(
             f"Draft and target must share one vocabulary; they have {draft.num_tokens} and {target.num_tokens} tokens. Cut padding "
             "rows off, or choose two models of one family."
         )

@@ -61,7 +61,7 @@ def delayed_expansions(
 
     Raises:
         InvalidParameter: if the budget is no integer of at least 1, or the cost is negative.
-        Others: as `otm.sequence.expected_step`.
+        ShapeMismatch and others: as `otm.sequence.expected_step`.
 
     Cost: one `expected_step` per shape; n² of them, in round numbers. Reference: Thomas et al. 2026 (2602.16994).
 
@@ -79,8 +79,8 @@ def delayed_expansions(
         raise InvalidParameter(
             f"make must be a function of (stem, branches, length) to a decoder; got {make!r:.80}. Pass the function itself."
         ) from error
-    check_asked(make(0, 1, 1), draft=draft, target=target, context=context)
     budget = check_count(num_nodes, name="num_nodes")
+    check_asked(make(0, 1, 1), draft=draft, target=target, context=context)
     cost = check_real(draft_cost, name="draft_cost", low=0.0)
     drafter, judge = Memoised(draft), Memoised(target)
     found = []

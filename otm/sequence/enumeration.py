@@ -81,7 +81,7 @@ def step_law(
 
     Raises:
         TooLarge: beyond twenty million outcomes of drafting or verification.
-        Unsupported, InvalidDistribution: as `otm.sequence.step`.
+        ShapeMismatch, Unsupported, InvalidDistribution: as `otm.sequence.step`.
 
     Cost: number of drafted trees × verdicts per tree × a few microseconds per vertex: V^n trees of n i.i.d. drafts.
     Accuracy: rounding, about 1e-14; races: 1e-12. Reference: SpecTr, Theorem 3, is what it checks.
@@ -164,7 +164,7 @@ def generated_law(
         Probabilities of shape `(V,) * L`.
 
     Raises:
-        TooLarge, Unsupported, InvalidDistribution: as `step_law` and `completed_law`.
+        TooLarge, ShapeMismatch, Unsupported, InvalidDistribution: as `step_law` and `completed_law`.
 
     Cost: one `step_law` per context that a step may begin at.
 

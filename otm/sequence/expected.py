@@ -24,6 +24,7 @@ from otm.sequence.block_verification import BlockVerification, next_weight, pass
 from otm.sequence.decoder import Conditionals, Decoder, DraftTree, check_asked
 from otm.sequence.enumeration import StepLaw, collect
 from otm.sequence.ersd import Ersd
+from otm.sequence.greedy_chain import GreedyChain, along
 from otm.sequence.greedy_multipath import GreedyMultipath, Ranked
 from otm.sequence.likeliest_tree import LikeliestTree
 from otm.sequence.models import Context, LanguageModel, next_distribution
@@ -49,6 +50,7 @@ DEFERRABLE: tuple[type[Decoder], ...] = (
     LikeliestTree,
     RefinedScores,
     BlockKSeq,
+    GreedyChain,
 )
 """What `expected_step` computes. Where the shape of a tree is sampled with its tokens, drafts are not fresh vertex by vertex."""
 
@@ -87,7 +89,7 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
     Args:
         decoder: one that verifies vertex by vertex (every `VertexDecoder`, so any verifier on any tree), `Ersd`,
             `BlockVerification`, `TraversalVerification`, `GreedyMultipath`, `LikeliestTree`,
-            or `RefinedScores` and `BlockKSeq`, whose paths are accepted with known probabilities.
+            or `RefinedScores` and `BlockKSeq`, whose paths are accepted with known probabilities, or a `GreedyChain`.
         draft, target: two models; a small vocabulary.
         context: tokens so far.
 
@@ -102,6 +104,7 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
     Accuracy: rounding; races: 1e-12. Reference: docs/theory.md, "Deferred decisions".
 
     >>> from otm.sequence import Gsd, ZerothOrder
+    >>> from otm.trees import TreeShape
     >>> draft, target = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])  # first children pass with 3/4, second ones with 1/4
     >>> found = expected_step(Gsd(TreeShape.from_paths([(0,), (1,), (0, 0)])), draft=draft, target=target, context=[])
     >>> found.reached.tolist(), found.block_efficiency  # 1 + 3/4 + 1/4 + 9/16
@@ -129,11 +132,13 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
     elif isinstance(decoder, LikeliestTree):
         tree = decoder.draft(draft, start, Outcomes({}))
         tally = _descend(tree.shape, start, judge, _matching_transitions(tree, judge))
+    elif isinstance(decoder, GreedyChain):
+        tally = _chain(decoder, decoder.draft(draft, start, Outcomes({})), judge)
     else:
         raise Unsupported(
             "Decisions can be deferred for trees of one shape, verified vertex by vertex, by races or as blocks, for block K-SEQ, "
-            f"refined scores and trees of likeliest paths; not for {decoder!r}. Call otm.sequence.step_law, which enumerates any "
-            "decoder."
+            f"refined scores, trees of likeliest paths and greedy chains; not for {decoder!r}. Call otm.sequence.step_law, which "
+            "enumerates any decoder."
         )
     return ExpectedStep(law=collect(tally.found), reached=tally.reached)
 
@@ -322,6 +327,19 @@ def _select(decoder: GreedyMultipath, start: Context, draft: Conditionals, targe
         return np.asarray(left - accepted)
 
     visit(start, 1.0, 0.0, 1.0)
+    return tally
+
+
+def _chain(decoder: GreedyChain, tree: DraftTree, target: Conditionals) -> _Tally:
+    """Weigh every number of drafts of the one chain with the probability that it is kept."""
+    contexts, tokens, rows = along(tree, target)
+    tally = _Tally(tree.shape, contexts[0])
+    kept = decoder.kept_law(tokens, rows[:-1])
+    for level, (context, mass) in enumerate(zip(contexts, kept.tolist(), strict=True)):
+        if mass > 0:
+            rejected = int(tokens[level]) if level < len(tokens) else None
+            tally.stop_by(context, level, mass * decoder.following(rows[level], rejected))
+    tally.reached[1:] = np.cumsum(kept[::-1])[::-1][1:]
     return tally
 
 

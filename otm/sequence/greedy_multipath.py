@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from otm.drafts.base import Law
 from otm.drafts.iid import IID
-from otm.pmf import check_count
+from otm.pmf import settle_counts
 from otm.sequence.block_verification import verify_block
 from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step
 from otm.sequence.models import Context, LanguageModel
@@ -41,9 +41,10 @@ MOST_ODDS = 1e100
 class GreedyMultipath(StaticDecoder):
     """Draw K i.i.d. sequences, select the one that is highest in the order of q/p, and verify it as a block.
 
-    Selected with probability s(x) after each of its prefixes, see above, the sequence goes through block verification with s in the
-    place of p: w_i = min(1, w_{i−1} q(x_i)/s(x_i)), and so on. K = 1 is `BlockVerification`. Equal ratios are ranked by the tokens'
-    numbers: a strict order, without which the law of the selected sequence is another one (docs/theory.md).
+    Selected with probability s(x) after each of its prefixes (the formula of the module), the sequence goes through block
+    verification with s in the place of p: w_i = min(1, w_{i−1} q(x_i)/s(x_i)), and so on. K = 1 is `BlockVerification`. Equal
+    ratios are ranked by the tokens' numbers: a strict order, without which the law of the selected sequence is another one
+    (docs/theory.md).
 
     Args:
         num_drafts: K ≥ 1 sequences.
@@ -72,9 +73,7 @@ class GreedyMultipath(StaticDecoder):
     stem: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_drafts", check_count(self.num_drafts, name="num_drafts"))
-        object.__setattr__(self, "length", check_count(self.length, name="length"))
-        object.__setattr__(self, "stem", check_count(self.stem, name="stem", minimum=0))
+        settle_counts(self, num_drafts=1, length=1, stem=0)
 
     @property
     def lossless(self) -> bool:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from otm.errors import InvalidParameter
 from otm.pmf import check_confidence, check_count, check_rng
-from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
+from otm.sequence.decoder import check_pair
+from otm.sequence.models import LanguageModel, check_context, next_distribution
 
 _SLOPES = 64
 _PILOT = 3
@@ -89,8 +90,7 @@ def level_cut_upper(
     >>> round(found.mean, 3), found.high < 1.96
     (1.938, True)
     """
-    for model, name in ((draft, "draft"), (target, "target")):
-        check_model(model, name=name)
+    check_pair(draft, target)
     start, k, depth = check_context(context), check_count(num_drafts, name="num_drafts"), check_count(length, name="length")
     level = check_confidence(confidence)
     total = check_count(samples, name="samples")
@@ -113,8 +113,10 @@ def level_cut_upper(
     spread = float(values.var(ddof=1)) if count > 1 else span**2
     width = math.sqrt(2.0 * spread * doubt / count) + 7.0 * span * doubt / (3.0 * max(count - 1, 1))
     fixed = 1.0 + float(offsets[best].sum())
+    most = depth + 1.0  # no step yields more, whatever the cuts of a sample say
     mean = fixed + float(values.mean())
-    high = min(mean + width, depth + 1.0)
+    high = min(mean + width, most)
+    mean = min(mean, most)
     return LevelCutBound(mean, high, count, level, tuple(float(slope) for slope in chosen[:, 0]))
 
 

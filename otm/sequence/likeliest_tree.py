@@ -9,13 +9,13 @@ makeshift: it reaches u with probability Q(u), and no lossless verification of a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm.pmf import check_count, check_instance
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, check_asked, check_vocabularies, evaluate
+from otm.sequence.decoder import Conditionals, DraftTree, SizedTree, Step, check_asked, evaluate
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.source import Outcomes, Source
 from otm.sequence.vertex_decoder import descend
@@ -23,7 +23,7 @@ from otm.trees.shape import TreeShape
 
 
 @dataclasses.dataclass(frozen=True)
-class LikeliestTree(Decoder):
+class LikeliestTree(SizedTree):
     """Draft the N paths with the largest products of draft probabilities; sample the target and descend while its token is drafted.
 
     E[tokens] = 1 + Σ_u Q(u) over the drafted paths u, the best that any lossless verification of this tree attains. Of all trees of
@@ -50,13 +50,10 @@ class LikeliestTree(Decoder):
 
     title = "likeliest tree"
 
-    size: int
-    length: int
     width: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", check_count(self.size, name="size"))
-        object.__setattr__(self, "length", check_count(self.length, name="length"))
+        super().__post_init__()
         if self.width is not None:
             object.__setattr__(self, "width", check_count(self.width, name="width"))
 
@@ -65,30 +62,13 @@ class LikeliestTree(Decoder):
         """Always: every token is the target's own sample."""
         return True
 
-    @property
-    def num_nodes(self) -> int:
-        """N."""
-        return self.size
-
-    @property
-    def depth(self) -> int:
-        """L, or N if that is less."""
-        return min(self.length, self.size)
-
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
         """Extend the best N paths level by level; vertices are numbered by falling probability, so n < N are the first n."""
-        reach = min(self.size, model.num_tokens if self.width is None else self.width)
-        best = [_Path(1.0, context)]  # the root, then falling probability; of equals the one found first
-        frontier, known = best[:], dict[Context, NDArray[np.float64]]()
-        for _ in range(self.depth):
-            known |= next_distributions(model, (path.context for path in frontier), name="draft")
-            found = [child for path in frontier for child in path.extended(known[path.context], reach)]
-            found.sort(key=lambda path: -path.probability)
-            best = [best[0], *sorted([*best[1:], *found], key=lambda path: -path.probability)[: self.size]]
-            kept = {path.context for path in best}
-            frontier = [path for path in found[: self.width] if path.context in kept]
-            if not frontier:
-                break
+        known = dict[Context, NDArray[np.float64]]()
+        best: list[Path] = []
+        for grown, asked in levels(self, model, [context]):
+            best = grown[0]
+            known |= asked
         number = {path.context: vertex for vertex, path in enumerate(best)}
         parents = [number[path.context[:-1]] for path in best[1:]]
         tokens = np.array([-1, *(path.context[-1] for path in best[1:])], dtype=np.int64)
@@ -127,7 +107,6 @@ def matched_tokens(
     """
     start = check_asked(decoder, draft=draft, target=target, context=context)
     check_instance(decoder, LikeliestTree, name="decoder")
-    check_vocabularies(draft, target)
     tree = decoder.draft(draft, start, Outcomes({}))
     rows = evaluate(target, tree)
     contexts = tree.contexts()
@@ -140,16 +119,53 @@ def matched_tokens(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Path:
+class Path:
     """A path with its probability under the draft model."""
 
     probability: float
     context: Context
 
-    def extended(self, mass: NDArray[np.float64], reach: int) -> list[_Path]:
-        """Return the likeliest continuations, at most `reach`, in falling order; equal ones in the order of their numbers."""
-        count = min(reach, len(mass))
-        least = np.partition(mass, len(mass) - count)[len(mass) - count]
-        likely = np.flatnonzero((mass >= least) & (mass > 0))
-        likely = likely[np.argsort(-mass[likely], kind="stable")][:count]
-        return [_Path(self.probability * min(1.0, float(mass[x])), (*self.context, x)) for x in likely.tolist()]
+    def extended(self, mass: NDArray[np.float64], reach: int, above: float) -> list[Path]:
+        """Return the likeliest continuations of more than a probability, at most `reach`, in falling order.
+
+        Equal ones come in the order of their numbers.
+        """
+        found = self.probability * np.minimum(mass, 1.0)
+        likely = np.flatnonzero(found > above)
+        if len(likely) > reach:
+            least = np.partition(found[likely], len(likely) - reach)[len(likely) - reach]
+            likely = likely[found[likely] >= least]
+        likely = likely[np.argsort(-mass[likely], kind="stable")][:reach]
+        return [Path(float(found[x]), (*self.context, x)) for x in likely.tolist()]
+
+
+def levels(
+    decoder: LikeliestTree, model: LanguageModel, contexts: Sequence[Context]
+) -> Iterator[tuple[list[list[Path]], dict[Context, NDArray[np.float64]]]]:
+    """Grow the trees of several contexts together: a draft call per level for all of them.
+
+    Args:
+        decoder: what is grown.
+        model: the draft model.
+        contexts: where.
+
+    Yields:
+        After level l, the root and the paths of the tree of l levels for each context, by falling probability, of equals the one
+        found first; and what the model answered.
+    """
+    reach = min(decoder.size, model.num_tokens if decoder.width is None else decoder.width)
+    best = [[Path(1.0, context)] for context in contexts]
+    frontiers = [paths[:] for paths in best]
+    for _ in range(decoder.depth):
+        known = next_distributions(model, (path.context for frontier in frontiers for path in frontier), name="draft")
+        for place, frontier in enumerate(frontiers):
+            root, *paths = best[place]
+            above = paths[-1].probability if len(paths) == decoder.size else 0.0  # what ties with the last comes after it
+            found = [child for path in frontier for child in path.extended(known[path.context], reach, above)]
+            found.sort(key=lambda path: -path.probability)
+            best[place] = [root, *sorted([*paths, *found], key=lambda path: -path.probability)[: decoder.size]]
+            kept = {path.context for path in best[place]}
+            frontiers[place] = [path for path in found[: decoder.width] if path.context in kept]
+        yield best, known
+        if not any(frontiers):
+            return

@@ -58,8 +58,9 @@ class BlockMarginals:
         """Return the law of the position after `context`, whatever its tokens.
 
         Raises:
-            InvalidParameter: if that is no position of the block.
+            InvalidParameter: if that is no position of the block, or the context no sequence of tokens.
         """
+        context = check_context(context)
         position = len(context) - self.start
         if not 0 <= position < len(self.rows):
             raise InvalidParameter(

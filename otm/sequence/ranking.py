@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from otm import drawing
 from otm.errors import InvalidParameter, Unsupported
 from otm.sequence.best import best_step
 from otm.sequence.decoder import Decoder, check_asked
 from otm.sequence.enumeration import step_law
 from otm.sequence.expected import expected_step
 from otm.sequence.models import LanguageModel
+from otm.tabular import OneTable, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +41,44 @@ class RankedDecoder:
         return self.best - self.block_efficiency
 
 
+@dataclasses.dataclass(frozen=True, repr=False)
+class DecoderRanking(OneTable, Sequence[RankedDecoder]):
+    """Decoders in descending order of block efficiency; a sequence of its rows.
+
+    Attributes:
+        rows: the decoders, each beside the best that its drafts allow.
+    """
+
+    rows: tuple[RankedDecoder, ...]
+
+    def __repr__(self) -> str:
+        return f"DecoderRanking({len(self.rows)} decoders)"
+
+    def __str__(self) -> str:
+        return self.data().text()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
+    def data(self) -> Table:
+        """Return a row for each decoder."""
+        rows = [(str(row.decoder), row.num_drafts, row.block_efficiency, row.best, row.loss) for row in self.rows]
+        return Table(columns=("decoder", "drafts", "tokens per call", "best of its drafts", "loss"), rows=tuple(rows))
+
+    def _draw(self, ax: Axes) -> None:
+        names = [str(row.decoder) for row in self.rows]
+        drawing.draw_bars(ax, names, [row.block_efficiency for row in self.rows], xlabel="tokens per call")
+        for at, row in enumerate(reversed(self.rows)):
+            ax.plot([row.best] * 2, [at - 0.4, at + 0.4], color=drawing.INK, lw=2)
+        ax.set_title("black: the best that the drafts allow", fontsize=10)
+
+
 def rank_decoders(
     decoders: Sequence[Decoder], *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
-) -> list[RankedDecoder]:
+) -> DecoderRanking:
     """Return decoders in descending order of block efficiency, each beside the best that its drafts allow.
 
     Compare decoders that draft equally many tokens: then block efficiency ranks drafting and verification together, and `loss` is
@@ -48,7 +89,7 @@ def rank_decoders(
         draft, target, context: as for `best_step`.
 
     Returns:
-        A RankedDecoder for each, the most tokens per call first.
+        A DecoderRanking: a RankedDecoder for each, the most tokens per call first; `print` it or `plot` it.
 
     Raises:
         Unsupported: for a lossy decoder, to which the bound does not apply.
@@ -77,7 +118,7 @@ def rank_decoders(
         best = best_step(decoder, draft=draft, target=target, context=context)
         efficiency = _efficiency(decoder, draft, target, context)
         rows.append(RankedDecoder(decoder, decoder.num_nodes, efficiency, best.upper))
-    return sorted(rows, key=lambda row: -row.block_efficiency)
+    return DecoderRanking(tuple(sorted(rows, key=lambda row: -row.block_efficiency)))
 
 
 def _efficiency(decoder: Decoder, draft: LanguageModel, target: LanguageModel, context: Sequence[int]) -> float:

@@ -17,7 +17,7 @@ from otm.pmf import check_count
 from otm.sequence.block_verification import verify_block
 from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step
 from otm.sequence.models import Context, LanguageModel
-from otm.sequence.score_law import Refinement, ScoreLaw, Vector, refine, refine_first, winning
+from otm.sequence.score_law import Refinement, ScoreLaw, Unrefined, Vector, refine, refine_first, winning
 from otm.sequence.source import Source
 from otm.sequence.vertex_decoder import children_of, grow_by_law
 from otm.trees.shape import TreeShape
@@ -27,6 +27,9 @@ MOST_CELLS = 4096
 _NEGLIGIBLE = 2.0**-44
 """Draft mass of a token that is not drafted: sums up to 1 keep it to nine bits at most."""
 
+RARELY = 0.01
+"""Below this part of the winners on a path that are accepted, F(u)/a(u), its score is not refined any more."""
+
 
 @dataclasses.dataclass(frozen=True)
 class RefinedScores(StaticDecoder):
@@ -35,7 +38,8 @@ class RefinedScores(StaticDecoder):
     After path u a sequence's score has law κ_u, uniform at the root, and the next token y splits it, Σ_y p(y | u) κ_{uy} = κ_u. So
     the winner passes uy with probability s(uy) = P(uy) a(uy), a = ∫ K u^{K−1} dκ, known from the conditionals on the way. Levels a
     maximise Σ_y min(f(u) q(y | u), s(uy)), f(uy) being that minimum: the flat clip of `Optimal`, on the resource κ_u. The winner is
-    kept as in block verification with s(y | u) = s(uy)/s(u) in the place of p: path u is accepted with probability f(u).
+    kept as in block verification with s(y | u) = s(uy)/s(u) in the place of p: path u is accepted with probability f(u). Where few
+    winners are accepted, f(u) < s(u)/100, scores stay as they are: κ_{uy} = κ_u costs nothing to compute and little to lose.
 
     Args:
         num_drafts: K ≥ 1 sequences, drawn without tokens of a mass below 2⁻⁴⁴, which sums up to 1 hardly register.
@@ -154,7 +158,7 @@ class ScoredPaths:
         self._draft, self._target = draft, target
         self._laws: dict[Context, ScoreLaw] = {}
         self._weights: dict[Context, float] = {start: 1.0}
-        self._refined: dict[Context, Refinement] = {}
+        self._refined: dict[Context, Refinement | Unrefined] = {}
 
     def law(self, context: Context) -> ScoreLaw:
         """Return κ_u."""
@@ -171,16 +175,17 @@ class ScoredPaths:
             self._weights[context] = level if wanted >= level * drawn else wanted / drawn
         return self._weights[context]
 
-    def refinement(self, context: Context) -> Refinement:
+    def refinement(self, context: Context) -> Refinement | Unrefined:
         """Return how κ_u is split among the next tokens."""
         if context not in self._refined:
             rows = self._draft(context), self._target(context)
             if context == self._start:
-                found = refine_first(self._k, self._cells, *rows)
-                self._laws[context] = found.law
+                first = refine_first(self._k, self._cells, *rows)
+                self._laws[context], self._refined[context] = first.law, first
             else:
-                found = refine(self.law(context), self.weight(context), *rows)
-            self._refined[context] = found
+                law, weight = self.law(context), self.weight(context)
+                split = Unrefined if weight <= RARELY * law.level else refine
+                self._refined[context] = split(law, weight, *rows)
         return self._refined[context]
 
     def accepted(self, context: Context) -> Vector:

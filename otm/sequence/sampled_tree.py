@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from otm.drafts.base import PAD
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
-from otm.pmf import check_count
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step
+from otm.sequence.decoder import Conditionals, Decoder, DraftTree, SizedTree, Step
 from otm.sequence.models import Context, LanguageModel, next_distribution
 from otm.sequence.source import Source
 from otm.sequence.traversal_verification import DISTINCT, traverse
@@ -38,7 +37,7 @@ class PredictableTree(Decoder):
 
     @property
     @abc.abstractmethod
-    def verification(self) -> Verifier | None:
+    def verifier(self) -> Verifier | None:
         """Recursive rejection or sample and match, vertex by vertex; None for traversal from the leaves."""
 
     @property
@@ -48,7 +47,7 @@ class PredictableTree(Decoder):
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Judge siblings in the order in which they were drawn."""
-        rule = self.verification
+        rule = self.verifier
         if rule is None:
             return traverse(tree, target, source, DISTINCT)
 
@@ -69,7 +68,7 @@ def require_successive(verifier: Verifier | None) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class SampledTree(PredictableTree):
+class SampledTree(SizedTree, PredictableTree):
     """Grow a tree where the drafter believes that a draft is worth most: the next child of a vertex, or a first grandchild.
 
     A slot for the next child of u has a value v, the first slot of all 1. Its token x is drawn from what is left of p(· | u), with
@@ -98,29 +97,11 @@ class SampledTree(PredictableTree):
 
     title = "sampled tree"
 
-    size: int
-    length: int
     verifier: Verifier | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", check_count(self.size, name="size"))
-        object.__setattr__(self, "length", check_count(self.length, name="length"))
+        super().__post_init__()
         require_successive(self.verifier)
-
-    @property
-    def verification(self) -> Verifier | None:
-        """The verifier."""
-        return self.verifier
-
-    @property
-    def num_nodes(self) -> int:
-        """N."""
-        return self.size
-
-    @property
-    def depth(self) -> int:
-        """L, or N if that is less."""
-        return min(self.length, self.size)
 
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
         """Draw into the slot of the largest value, of equals the oldest."""

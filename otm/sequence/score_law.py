@@ -161,6 +161,29 @@ class Refinement:
         return self.weight * float(self.target[token]) / float(self.draft[token])
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Unrefined:
+    """A score law that every next token goes on with as it is: the splitting in which score and token are independent.
+
+    Attributes:
+        law: κ_v; weight: F; draft, target: p and q, `(V,)`.
+    """
+
+    law: ScoreLaw
+    weight: float
+    draft: Vector
+    target: Vector
+
+    def child(self, token: int) -> ScoreLaw:
+        """Return κ_v, whatever the next token is."""
+        return self.law
+
+    @functools.cached_property
+    def selected(self) -> Vector:
+        """p·a(v) `(V,)`."""
+        return np.asarray(self.draft * self.law.level)
+
+
 @dataclasses.dataclass(eq=False)
 class Atoms:
     """A few levels that share an interval of scores; a token between two of them draws which one it follows.

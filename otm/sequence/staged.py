@@ -16,16 +16,7 @@ from numpy.typing import NDArray
 
 from otm.pmf import check_count, check_instance
 from otm.sequence.block_verification import BlockVerification
-from otm.sequence.decoder import (
-    Conditionals,
-    Decoder,
-    DraftTree,
-    StaticDecoder,
-    Step,
-    check_asked,
-    check_vocabularies,
-    evaluate,
-)
+from otm.sequence.decoder import Conditionals, Decoder, DraftTree, StaticDecoder, Step, check_asked, check_pair, evaluate
 from otm.sequence.models import Context, LanguageModel, check_model
 from otm.sequence.source import Source, outcomes
 from otm.trees.shape import TreeShape
@@ -80,7 +71,7 @@ class Staged(StaticDecoder):
 
     def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
         """Decode steps of the inner decoder; the middle model's distributions along the text are those its steps evaluated."""
-        check_vocabularies(model, self.middle)
+        check_pair(model, self.middle)
         text, known = context, dict[Context, NDArray[np.float64]]()
         while len(text) < len(context) + self.length:
             tree = self.inner.draft(model, text, source)

@@ -17,7 +17,7 @@ import dataclasses
 
 import numpy as np
 
-from otm.pmf import check_count
+from otm.pmf import settle_counts
 from otm.sequence.decoder import DraftTree
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.sampled_tree import Growing, PredictableTree, require_successive
@@ -58,14 +58,8 @@ class StochasticBeam(PredictableTree):
     verifier: Verifier | None = RecursiveRejection()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_drafts", check_count(self.num_drafts, name="num_drafts"))
-        object.__setattr__(self, "length", check_count(self.length, name="length"))
+        settle_counts(self, num_drafts=1, length=1)
         require_successive(self.verifier)
-
-    @property
-    def verification(self) -> Verifier | None:
-        """The verifier."""
-        return self.verifier
 
     @property
     def num_nodes(self) -> int:

@@ -45,6 +45,7 @@ _NEGLIGIBLE = 1e-200
 """Paths less likely than this, under either model, are left out: together they are worth far less than a unit in the last place."""
 
 _SCALE = 2.0**10  # solver tolerances are absolute, masses of paths are small
+_FAR = 1e9
 _ROUNDS = 16
 _FEW = (6, 8, 16, 40)
 """How many new knots a round takes; later ones take all that bind."""
@@ -184,8 +185,9 @@ def best_of_paths(tree: PathTree, k: int, *, tolerance: float) -> tuple[Vector, 
     )
     knots = knots[knots <= 1.0]
     lower, upper, accepted, prices = -1.0, math.inf, np.zeros(len(tree.paths)), np.zeros(len(tree.paths))
+    settled = False
     for turn in range(_ROUNDS):
-        proposed, priced = _solve(tree, k, knots)
+        proposed, priced = _solve(tree, k, knots, small=settled)
         attained = _repaired(tree, k, proposed)
         if float(attained.sum()) > lower:
             lower, accepted = math.fsum(attained), attained
@@ -196,8 +198,11 @@ def best_of_paths(tree: PathTree, k: int, *, tolerance: float) -> tuple[Vector, 
         sizes, weights = _sizes(tree, priced)
         few = _FEW[turn] if turn < len(_FEW) else len(sizes)
         fresh = _spread(sizes, weights, few)
-        knots = np.unique(np.concatenate([knots, fresh]))
-        knots = knots[np.append(True, np.diff(knots) > 1e-12)]
+        more = np.unique(np.concatenate([knots, fresh]))
+        more = more[np.append(True, np.diff(more) > 1e-12)]
+        if settled and len(more) == len(knots):
+            break
+        settled, knots = len(more) == len(knots), more
     return accepted, lower, upper, _nested_cuts(tree, k, prices)
 
 
@@ -224,23 +229,32 @@ def _level_sizes(tree: PathTree, k: int) -> list[float]:
     return sizes
 
 
-def _solve(tree: PathTree, k: int, knots: Vector) -> tuple[Vector, Vector]:
+def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vector, Vector]:
     """Return the acceptances and prices `(n,)` of the program whose antichains lie below the chords between the knots.
 
-    Variables R(u) = f(u)/Q(u), then A_λ(u)/Q(u) for each chord and each path that can weigh something.
+    Variables R(u) = f(u)/Q(u), then A_λ(u)/Q(u) for each chord and each path that can weigh something. The solver's tolerances are
+    absolute: antichains of a mass of 1e-6 are then kept to four digits, and what repairs the smallest shrinks f everywhere. With
+    `small` R is divided by the most it can be and A by φ at the chord's right end: all are kept to the same digits, and now the
+    prices of the small ones are uncertain. One way gives a good f, the other good prices.
     """
     size = len(tree.paths)
     heights = met(knots, k)
     slopes = np.diff(heights) / np.diff(knots)
     offsets = heights[:-1] - slopes * knots[:-1]
     most = np.minimum(1.0, heights_of(tree, k) / tree.target)
+    unit = most if small else np.ones(size)
+    scales = heights[1:] if small else np.ones(len(slopes))
     inner = np.flatnonzero(tree.parents >= 0)
     rows = [np.arange(len(inner)), np.arange(len(inner))]
-    columns, values = [inner, tree.parents[inner]], [np.ones(len(inner)), -np.ones(len(inner))]
+    # R(uy) ≤ R(u), divided by the unit of R(uy)
+    columns, values = (
+        [inner, tree.parents[inner]],
+        [np.ones(len(inner)), -np.minimum(unit[tree.parents[inner]] / unit[inner], _FAR)],
+    )
     right: list[Vector] = [np.zeros(len(inner))]
     num_rows, num_columns = len(inner), size
-    own_rows: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-    for slope, offset in zip(slopes.tolist(), offsets.tolist(), strict=True):
+    own_rows: list[tuple[NDArray[np.int64], NDArray[np.int64], float]] = []
+    for slope, offset, scale in zip(slopes.tolist(), offsets.tolist(), scales.tolist(), strict=True):
         own = most * tree.target > slope * tree.draft * (1 + 1e-12)
         live = own.copy()
         for level in reversed(tree.levels[1:]):
@@ -257,9 +271,9 @@ def _solve(tree: PathTree, k: int, knots: Vector) -> tuple[Vector, Vector]:
         place = num_rows + np.arange(len(mine))  # R(u) − A(u)/Q(u) ≤ λ P(u)/Q(u)
         rows += [place, place]
         columns += [mine, variable[mine]]
-        values += [np.ones(len(mine)), -np.ones(len(mine))]
-        right.append(slope * tree.draft[mine] / tree.target[mine])
-        own_rows.append((mine, place))
+        values += [unit[mine] / scale, -np.ones(len(mine))]
+        right.append(slope * tree.draft[mine] / (tree.target[mine] * scale))
+        own_rows.append((mine, place, scale))
         num_rows += len(mine)
         below = used[tree.parents[used] >= 0]
         above = np.unique(tree.parents[below])
@@ -274,32 +288,35 @@ def _solve(tree: PathTree, k: int, knots: Vector) -> tuple[Vector, Vector]:
         rows.append(np.full(len(top), num_rows))
         columns.append(variable[top])
         values.append(tree.share[top])
-        right.append(np.array([max(offset, 0.0)]))
+        right.append(np.array([max(offset, 0.0) / scale]))
         num_rows += 1
     matrix = scipy.sparse.csr_array(
         (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(num_rows, num_columns)
     )
     cost, high = np.zeros(num_columns), np.full(num_columns, np.inf)
-    cost[:size], high[:size] = -tree.target * _SCALE, most
-    solution = scipy.optimize.linprog(
-        cost,
-        A_ub=matrix,
-        b_ub=np.concatenate(right),
-        bounds=np.stack([np.zeros(num_columns), high], axis=1),
-        method="highs-ds",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-    )
+    cost[:size], high[:size] = -tree.target * unit * _SCALE, most / unit
+    for method in ("highs-ds", "highs-ipm"):  # the simplex method gives up on a few of those with coefficients far apart
+        solution = scipy.optimize.linprog(
+            cost,
+            A_ub=matrix,
+            b_ub=np.concatenate(right),
+            bounds=np.stack([np.zeros(num_columns), high], axis=1),
+            method=method,
+            options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        )
+        if solution.status == 0:
+            break
     if solution.status != 0:
         raise SolverFailure(
             f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on {num_columns} variables. "
             "Take a smaller tree."
         )
     prices = np.zeros(size)
-    for mine, place in own_rows:
-        prices[mine] += np.maximum(-solution.ineqlin.marginals[place], 0.0) / (_SCALE * tree.target[mine])
+    for mine, place, scale in own_rows:
+        prices[mine] += np.maximum(-solution.ineqlin.marginals[place], 0.0) / (_SCALE * tree.target[mine] * scale)
     capped = (most < 1.0) & (solution.upper.marginals[:size] < 0.0)  # f(u) ≤ φ(P(u)): the antichain {u}
-    prices[capped] -= solution.upper.marginals[:size][capped] / (_SCALE * tree.target[capped])
-    return np.clip(solution.x[:size], 0.0, 1.0) * tree.target, prices
+    prices[capped] -= solution.upper.marginals[:size][capped] / (_SCALE * tree.target[capped] * unit[capped])
+    return np.clip(solution.x[:size] * unit, 0.0, 1.0) * tree.target, prices
 
 
 def heights_of(tree: PathTree, k: int) -> Vector:

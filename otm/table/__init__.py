@@ -1,4 +1,4 @@
-"""Every scheme with a batched closed form, for every number of drafts, from one sort."""
+"""Every scheme with a batched closed form, for every number of drafts, from one sort at most."""
 
 from otm.table.table import AcceptanceTable, TableColumn, acceptance_table, table_columns
 

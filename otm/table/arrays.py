@@ -7,7 +7,7 @@ the sort, the running sums and the powers (1 − x)^k.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -24,26 +24,41 @@ from otm.verifiers.typical_acceptance import TypicalAcceptance
 Values = dict[tuple[str, int], Array]
 """Values `(...)` of a chunk by (stem of the column, k)."""
 
+RACES = {"list_race_rule_iid", "race_iid", "poisson_representation_lower_without_replacement"}
+CURVE = {"optimum_iid", "kseq_iid", "recursive_rejection_iid", "lenience_iid", *RACES}
+LIKELY = {"greedy_optimal_greedy", "naive_greedy", "spechub_greedy", "naive_top_k"}
+LOGARITHMIC = {
+    *("draft_entropy", "target_entropy", "kl_target_draft", "kl_draft_target"),
+    *("typical_acceptance_iid", "fuzzy_iid"),
+}
+"""What is made from the ranks of q/p, from the curve, from the likeliest tokens and from logarithms."""
+
 _SMALLEST, _SMALLEST_SINGLE = 5e-324, 1.4e-45
 _LEAST = -1.7976931348623157e308  # what −∞ is taken for, so that 0 times it is 0
 _SINGLE = 1e-4  # a mean of float32 logarithms, each below 90 in size, is off by less
 
 
-def along_the_curve(p: Array, q: Array, ks: Sequence[int]) -> Values:
+def along_the_curve(p: Array, q: Array, ks: Sequence[int], wanted: Collection[str]) -> Values:
     """Return the functionals of the overlap curve, from its one sort: the optimum, K-SEQ, recursive rejection, lenience, races."""
-    xp, curve = namespace(p, q), OverlapCurve.of(p, q)
-    whole, masses, hit = curve.total_target, curve.in_order(q), matching_probabilities(curve)
-    scale = xp.zeros_like(whole) + Lenience().lenience
-    values: Values = {("race_iid", 1): _dot(masses, hit), ("lenience_iid", 1): curve.at(scale) / scale}  # Σ min(p, q/l)
-    _list_races(values, masses, hit, ks)
-    for k, missed in _powers(1.0 - hit, ks):
-        values["poisson_representation_lower_without_replacement", k] = whole - _dot(masses, missed)
-    for stem, curves in (
-        ("optimum_iid", optimum_along(curve, ks)),
-        ("kseq_iid", kseq_along(curve, ks)),
-        ("recursive_rejection_iid", rejection_levels(curve.at, whole, ks)),
-    ):
-        values |= {(stem, k): curves[i, ...] for i, k in enumerate(ks)}
+    curve = OverlapCurve.of(p, q)
+    whole = curve.total_target
+    scale = namespace(p, q).zeros_like(whole) + Lenience().lenience
+    values: Values = {("lenience_iid", 1): curve.at(scale) / scale}  # Σ min(p, q/l)
+    if RACES & set(wanted):
+        masses, hit = curve.in_order(q), matching_probabilities(curve)
+        values["race_iid", 1] = _dot(masses, hit)
+        _list_races(values, masses, hit, ks)
+        for k, missed in _powers(1.0 - hit, ks):
+            values["poisson_representation_lower_without_replacement", k] = whole - _dot(masses, missed)
+    functionals: dict[str, Callable[[], Array]] = {
+        "optimum_iid": lambda: optimum_along(curve, ks),
+        "kseq_iid": lambda: kseq_along(curve, ks),
+        "recursive_rejection_iid": lambda: rejection_levels(curve.at, whole, ks),
+    }
+    for stem, functional in functionals.items():
+        if stem in wanted:
+            curves = functional()
+            values |= {(stem, k): curves[i, ...] for i, k in enumerate(ks)}
     return values
 
 
@@ -97,9 +112,11 @@ def by_likely_tokens(p: Array, q: Array, ks: Sequence[int]) -> Values:
     return values
 
 
-def describe_pair(p: Array, q: Array, log_p: Array, log_q: Array) -> dict[str, Array]:
-    """Return entropies, total variation and both relative entropies, in nats, from masses and finite logarithms."""
+def describe_pair(p: Array, q: Array, log_p: Array | None, log_q: Array | None) -> dict[str, Array]:
+    """Return total variation and, with finite logarithms, entropies and both relative entropies, in nats."""
     xp = namespace(p, q)
+    if log_p is None or log_q is None:
+        return {"tv": 0.5 * total(xp.abs(q - p))}
     difference, excess = log_q - log_p, q - p
     forward = total(q * difference - excess)  # term by term non-negative, as in otm.divergences.kl_divergence
     difference *= p
@@ -118,7 +135,7 @@ def describe_pair(p: Array, q: Array, log_p: Array, log_q: Array) -> dict[str, A
 
 
 def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array) -> Values:
-    """Return MinHash and the lossy schemes of one draft at their default parameters."""
+    """Return MinHash and, with entropies, the lossy schemes of one draft at their default parameters."""
     xp = namespace(p, q)
     distance, same = described["tv"], _dot(p, q)
     # Σ |p − q| min(p, q) = Σ p q − Σ min(p, q)²
@@ -127,6 +144,8 @@ def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array
         ("minhash_rule_iid", 1): overlap / (1.0 + distance),
         ("minhash_iid", 1): (overlap + same - _dot(both, both)) / (1.0 + distance),
     }
+    if "target_entropy" not in described:
+        return values
     typical = TypicalAcceptance()
     threshold = xp.clip(typical.delta * xp.exp(-described["target_entropy"]), None, typical.eps)
     keep = xp.where(q > threshold[..., None], p, xp.zeros_like(p))
@@ -155,16 +174,28 @@ def logarithm(mass: Array) -> Array:
     return np.log(floor, out=floor) if isinstance(floor, np.ndarray) else xp.log(floor)
 
 
-def chunk_values(p: Array, q: Array, log_p: Array, log_q: Array, ks: Sequence[int]) -> tuple[Values, dict[str, Array]]:
-    """Return every value of a chunk and its descriptions; float64, `ks` ascending.
+def chunk_values(
+    p: Array, q: Array, log_p: Array | None, log_q: Array | None, ks: Sequence[int], wanted: Collection[str]
+) -> tuple[Values, dict[str, Array]]:
+    """Return values of a chunk and its descriptions, those that are wanted among them; float64, `ks` ascending.
 
-    Logarithms may be anything but NaN where the mass is 0; a NaN makes its row's descriptions NaN.
+    Logarithms may be anything but NaN where the mass is 0; a NaN makes its row's descriptions NaN. Without any they are taken here.
     """
+    asked, values = set(wanted), Values()
     with quiet():
-        log_p, log_q = (clip(log, _LEAST, 0.0) for log in (log_p, log_q))
-        described = describe_pair(p, q, log_p, log_q)
-        values = along_the_curve(p, q, ks) | by_powers(p, q, ks) | by_likely_tokens(p, q, ks)
-        return values | single_draft(p, q, described, values["maximal_iid", 1]), described
+        if LOGARITHMIC & asked:
+            logs = [clip(logarithm(a) if log is None else log, _LEAST, 0.0) for a, log in ((p, log_p), (q, log_q))]
+        else:
+            logs = [None, None]
+        described = describe_pair(p, q, *logs)
+        if CURVE & asked:
+            values |= along_the_curve(p, q, ks, asked)
+        if LIKELY & asked:
+            values |= by_likely_tokens(p, q, ks)
+        if asked - CURVE - LIKELY - set(described):
+            values |= by_powers(p, q, ks)
+            values |= single_draft(p, q, described, values["maximal_iid", 1])
+        return values, described
 
 
 def _powers(base: Array, ks: Sequence[int]) -> Iterator[tuple[int, Array]]:

@@ -17,18 +17,21 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm import drawing
 from otm._arrays import Array, clip, host_views, is_on_host, namespace, num_threads, reserve, share, to_numpy, unit_rows
 from otm._numba import compiled
 from otm.drafts import IID, Greedy, Law, TopK, WithoutReplacement
 from otm.drafts.successive_cut import check_enough_tokens
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
-from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, align_pair, as_pmfs, as_rows
+from otm.pmf import SUM_TOLERANCE_FLOAT32, SUM_TOLERANCE_FLOAT64, align_pair, as_pmfs, as_rows, plain_array
+from otm.problem import keyword_only
 from otm.table import arrays
+from otm.tabular import OneTable, Table
 from otm.verbs import check_ks
 from otm.verifiers import (
     Fuzzy,
@@ -46,6 +49,9 @@ from otm.verifiers import (
     TypicalAcceptance,
     Verifier,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ColumnDefinition = Literal["membership", "rule", "bound"]
 
@@ -79,20 +85,40 @@ class TableColumn:
         return self.name.removesuffix(f"_k{self.k}")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class AcceptanceTable:
-    """Acceptances and descriptions of a batch.
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class AcceptanceTable(OneTable):
+    """Acceptances and descriptions of a batch; shown by their means over it.
 
     Attributes:
         columns: what the rows of `values` are.
         values: `(len(columns), ...)` in float64, of the input's array kind.
-        description: by name `(...)`: draft_entropy, target_entropy, kl_target_draft = D(q‖p), kl_draft_target = D(p‖q), all in
-            nats, and tv.
+        description: by name `(...)`, those asked for: draft_entropy, target_entropy, kl_target_draft = D(q‖p), kl_draft_target =
+            D(p‖q), all in nats, and tv.
     """
 
     columns: tuple[TableColumn, ...]
     values: Array
     description: dict[str, Array]
+
+    def __repr__(self) -> str:
+        return f"AcceptanceTable({len(self.columns)} columns, batch of shape {tuple(self.values.shape[1:])})"
+
+    def data(self) -> Table:
+        """Return a row for each column, with its mean over the batch."""
+        means = to_numpy(self.values).reshape(len(self.columns), -1).mean(axis=1)
+        rows = [(c.name, c.label, c.law, c.k, c.definition, float(mean)) for c, mean in zip(self.columns, means, strict=True)]
+        return Table(columns=("column", "scheme", "law", "k", "definition", "mean"), rows=tuple(rows))
+
+    def _draw(self, ax: Axes) -> None:
+        """Draw mean acceptances of i.i.d. drafts against k: the optimum, and the best five lossless schemes by the last k."""
+        curves: dict[str, dict[int, float]] = {}
+        for column, (*_, mean) in zip(self.columns, self.data().rows, strict=True):
+            if column.law == IID.__name__ and column.lossless and column.definition == "membership":
+                curves.setdefault(column.label, {})[column.k] = mean
+        lines = [drawing.Line(name, list(c), list(c.values()), best=name == "optimum") for name, c in curves.items()]
+        lines.sort(key=lambda line: (not line.best, -len(line.x), -line.y[-1]))
+        ks = sorted({column.k for column in self.columns})
+        drawing.draw_lines(ax, lines[: drawing.MOST_LINES], xlabel="number of drafts k", ylabel="mean acceptance", ticks=ks)
 
     def __getitem__(self, name: str) -> Array:
         """Return one column `(...)` by name."""
@@ -154,24 +180,61 @@ DESCRIPTIONS = ("draft_entropy", "target_entropy", "tv", "kl_target_draft", "kl_
 """Names of what is said about a pair besides acceptances."""
 
 
-def table_columns(k: Iterable[int]) -> tuple[TableColumn, ...]:
+NAMES = (*(stem.name for stem in _STEMS), *DESCRIPTIONS)
+"""What `columns` may hold: schemes under a law (`TableColumn.stem`) and descriptions."""
+
+
+def table_columns(k: Iterable[int], *, columns: Iterable[str] | None = None) -> tuple[TableColumn, ...]:
     """Return the columns that `acceptance_table` fills for these numbers of drafts.
 
     Args:
         k: numbers of drafts, each an integer ≥ 1; repetitions are dropped.
+        columns: as of `acceptance_table`; None for all.
 
     Returns:
         The columns, scheme by scheme, k ascending.
 
     Raises:
-        InvalidParameter: on an empty list or a k below 1.
+        InvalidParameter: on an empty list or a k below 1; on a name that is none.
 
     Cost: O(1) per column.
 
     >>> [column.name for column in table_columns([2])][:3]
     ['optimum_iid_k2', 'kseq_iid_k2', 'recursive_rejection_iid_k2']
     """
-    return _columns(tuple(sorted(set(check_ks(k)))))
+    return Wanted.of(k, columns).columns
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What of a table is asked for: columns, names of descriptions and numbers of drafts, ascending."""
+
+    columns: tuple[TableColumn, ...]
+    descriptions: tuple[str, ...]
+    ks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, k: Iterable[int], columns: Iterable[str] | None) -> Wanted:
+        """Return what names and numbers of drafts stand for, or say which is none; all names if there are none."""
+        ks = tuple(sorted(set(check_ks(k))))
+        asked = NAMES if columns is None else tuple(columns)
+        if unknown := [name for name in asked if name not in NAMES]:
+            raise InvalidParameter(
+                f"columns must be names of the table's columns without their k; got {unknown[0]!r}. "
+                f"Choose from {', '.join(NAMES)}."
+            )
+        if not asked:
+            raise InvalidParameter("columns must name at least one of the table's columns; got none. Leave it out for all.")
+        return cls(
+            columns=tuple(column for column in _columns(ks) if column.stem in asked),
+            descriptions=tuple(name for name in DESCRIPTIONS if name in asked),
+            ks=ks,
+        )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Stems of the columns, and descriptions."""
+        return frozenset((*(column.stem for column in self.columns), *self.descriptions))
 
 
 @functools.lru_cache(maxsize=64)
@@ -193,10 +256,17 @@ def _columns(ks: tuple[int, ...]) -> tuple[TableColumn, ...]:
     )
 
 
+@keyword_only("otm.acceptance_table(draft=p, target=q, k=[1, 2])")
 def acceptance_table(
-    *, draft: object, target: object, k: Iterable[int], log_draft: Array | None = None, log_target: Array | None = None
+    *,
+    draft: object,
+    target: object,
+    k: Iterable[int],
+    columns: Iterable[str] | None = None,
+    log_draft: Array | None = None,
+    log_target: Array | None = None,
 ) -> AcceptanceTable:
-    """Return the exact acceptance of every scheme that has a batched closed form, for every k, from one sort.
+    """Return the exact acceptance of every scheme that has a batched closed form, for every k, from one sort at most.
 
     Column by column these are the values of `otm.acceptance`, `otm.optimal_acceptance` and the bounds;
     `otm.table.table_columns` lists the columns without computing.
@@ -204,6 +274,8 @@ def acceptance_table(
     Args:
         draft, target: probabilities `(..., V)`, NumPy or torch, float32 or float64.
         k: numbers of drafts, each an integer in [1, V].
+        columns: what is wanted, and what is paid for: schemes under a law without their k, such as "kseq_iid" (`TableColumn.stem`),
+            and names of descriptions. None for all.
         log_draft, log_target: natural logarithms of the two, each of its distribution's shape, where a softmax has left them;
             anything but NaN where the mass is 0. Computed if absent. Only the descriptions and the gate of `Fuzzy` read them, and
             compiled rows not even those.
@@ -213,26 +285,30 @@ def acceptance_table(
 
     Raises:
         InvalidDistribution, ShapeMismatch: see `otm.Problem`; if logarithms are NaN or of another shape.
-        InvalidParameter: on an empty list, a k below 1, or k > V.
+        InvalidParameter: on an empty list, a k below 1, or k > V; on a column that there is not.
 
     Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in chunks, so extra memory is
     bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by compiled loops over the tokens with
-    mass, outside the interpreter's lock: a sort and three reads for all k together, but for the tokens with k p above 1/16, and
-    three arrays of V at most; logarithms are taken there faster than they would be read. A machine's first call then compiles
-    them, some ten seconds. Rows of torch are shared among torch's threads. A device is waited for once, at the gate, and once for
-    each logarithm that is given.
+    mass, outside the interpreter's lock: a sort and four reads for all k together, but for the tokens with k p above 1/16, and
+    four arrays of V at most; logarithms are taken there faster than they would be read. Only the races (race_iid,
+    list_race_rule_iid and the Poisson bound) need the sort: without them a row is O(V + V max(k) of the likely tokens), and half as
+    long; without entropies, divergences and the gates that look at them (typical acceptance, Fuzzy) two thirds of that. A machine's
+    first call compiles the loops, some ten seconds. Rows of torch are shared among torch's threads. A device is waited for once, at
+    the gate, and once for each logarithm that is given.
     Accuracy: absolute, about 1e-13 at V = 128,256; a row's values do not depend on the rows beside it.
     Reference: the verifiers' own; one sort for all k: docs/theory.md, "The cut formula", "K-SEQ" and "Races".
 
     >>> table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
     >>> float(table["optimum_iid_k2"]), round(float(table["kseq_iid_k2"]), 6), float(table["recursive_rejection_iid_k2"])
     (0.9375, 0.847597, 0.8125)
+    >>> sorted(acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[2], columns=["tv"]).description)
+    ['tv']
     """
-    columns = table_columns(k)
+    wanted = Wanted.of(k, columns)
     given = {"draft": draft, "target": target}
     found = None
     if log_draft is None and log_target is None:
-        found = _as_given(given, columns)
+        found = _as_given(given, wanted)
     if found is not None:
         return found
     masses = as_pmfs(given)
@@ -246,10 +322,10 @@ def acceptance_table(
             raise InvalidDistribution(
                 f"log_{name} must not be NaN; some entries are. Leave it out: it is computed where it is absent."
             )
-    return unchecked_table(p, q, logs[0], logs[1], columns)
+    return unchecked_table(p, q, logs[0], logs[1], wanted)
 
 
-def _as_given(given: dict[str, object], columns: tuple[TableColumn, ...]) -> AcceptanceTable | None:
+def _as_given(given: dict[str, object], wanted: Wanted) -> AcceptanceTable | None:
     """Return the table of compiled rows, which are divided by their sums as they are read; None where they may be no distributions.
 
     What is wrong with them, or whether they lie elsewhere, `as_pmfs` finds out.
@@ -258,13 +334,19 @@ def _as_given(given: dict[str, object], columns: tuple[TableColumn, ...]) -> Acc
     if compiled("otm.table.compiled") is None or p.dtype != q.dtype or not (is_on_host(p) and is_on_host(q)):
         return None
     p, q = align_pair(p, q)
-    table, sums = _table(p, q, None, None, columns)
+    table, sums = _table(p, q, None, None, wanted)
     tolerance = SUM_TOLERANCE_FLOAT32 if p.dtype == namespace(p).float32 else SUM_TOLERANCE_FLOAT64
     return table if sums is not None and np.abs(sums - 1.0).max() <= tolerance else None
 
 
-def _checked_log(log: Array, mass: Array, name: str) -> Array:
-    """Return logarithms of their distribution's shape, or say what is wrong with them."""
+def _checked_log(given: object, mass: Array, name: str) -> Array:
+    """Return logarithms of their distribution's kind and shape, or say what is wrong with them."""
+    log = plain_array(given, f"log_{name}")
+    if namespace(log) is not namespace(mass):
+        raise ShapeMismatch(
+            f"log_{name} must be the same kind of array as {name}; they are {type(log).__name__} and {type(mass).__name__}. "
+            "Convert one of them."
+        )
     if tuple(log.shape) != tuple(mass.shape):
         raise ShapeMismatch(
             f"log_{name} must have the shape of {name}, {tuple(mass.shape)}; it has {tuple(log.shape)}. "
@@ -273,22 +355,19 @@ def _checked_log(log: Array, mass: Array, name: str) -> Array:
     return log
 
 
-def unchecked_table(
-    p: Array, q: Array, log_draft: Array | None, log_target: Array | None, columns: tuple[TableColumn, ...]
-) -> AcceptanceTable:
+def unchecked_table(p: Array, q: Array, log_draft: Array | None, log_target: Array | None, wanted: Wanted) -> AcceptanceTable:
     """Return the table of distributions that are known to be some, such as what a softmax has just given.
 
     Compiled rows need not be divided by their sums.
     """
-    return _table(p, q, log_draft, log_target, columns)[0]
+    return _table(p, q, log_draft, log_target, wanted)[0]
 
 
 def _table(
-    p: Array, q: Array, log_draft: Array | None, log_target: Array | None, columns: tuple[TableColumn, ...]
+    p: Array, q: Array, log_draft: Array | None, log_target: Array | None, wanted: Wanted
 ) -> tuple[AcceptanceTable, NDArray[np.float64] | None]:
     """Return the table and, of compiled rows, the sums that they were divided by, `(2, rows)`, NaN where an entry is negative."""
-    ks = sorted({column.k for column in columns})
-    check_enough_tokens(max(ks), int(p.shape[-1]))
+    check_enough_tokens(max(wanted.ks), int(p.shape[-1]))
     xp = namespace(p, q)
     shape, width = tuple(int(n) for n in p.shape[:-1]), int(p.shape[-1])
     given = {i: xp.reshape(a, (-1, width)) for i, a in enumerate((p, q, log_draft, log_target)) if a is not None}
@@ -300,29 +379,28 @@ def _table(
     reserve((8 if fast is None else 3) * min(step, count) * width)
     threads = 1 if views is None else num_threads(p)
     pieces = share(
-        lambda start: _chunk(fast, [flat[i][start : start + step, :] if i in flat else None for i in range(4)], columns, ks),
+        lambda start: _chunk(fast, [flat[i][start : start + step, :] if i in flat else None for i in range(4)], wanted),
         range(0, count, step),
         threads,
     )
     joined = xp.asarray(namespace(pieces[0]).concat(pieces, axis=-1))
     sums = None if fast is None else to_numpy(joined[-2:, ...])
+    columns = wanted.columns
     values = xp.reshape(joined[: len(columns), ...], (len(columns), *shape))
-    described = {name: xp.reshape(joined[len(columns) + i, ...], shape) for i, name in enumerate(DESCRIPTIONS)}
+    described = {name: xp.reshape(joined[len(columns) + i, ...], shape) for i, name in enumerate(wanted.descriptions)}
     return AcceptanceTable(columns=columns, values=values, description=described), sums
 
 
-def _chunk(fast: ModuleType | None, parts: Sequence[Array | None], columns: Sequence[TableColumn], ks: Sequence[int]) -> Array:
-    """Return the columns' values and then the descriptions, `(columns + 5, rows)`; of compiled rows also their two sums."""
+def _chunk(fast: ModuleType | None, parts: Sequence[Array | None], wanted: Wanted) -> Array:
+    """Return the columns' values and then the descriptions, `(columns + descriptions, rows)`; of compiled rows also their sums."""
     xp = namespace(parts[0])
     if fast is not None:
-        values, described, sums = fast.chunk_values(parts[0], parts[1], ks)
+        values, described, sums = fast.chunk_values(parts[0], parts[1], wanted.ks, wanted.names)
     else:
         p, q = unit_rows(parts[0]), unit_rows(parts[1])
         log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts[2:])
-        log_p, log_q = (arrays.logarithm(a) if log is None else log for a, log in ((p, log_p), (q, log_q)))
-        values, described = arrays.chunk_values(p, q, log_p, log_q, ks)
-        sums = None
-    rows = clip(xp.stack([values[column.stem, column.k] for column in columns], axis=0), 0.0, 1.0)
-    return xp.concat(
-        [rows, xp.stack([described[name] for name in DESCRIPTIONS], axis=0), *([] if sums is None else [sums])], axis=0
-    )
+        values, described = arrays.chunk_values(p, q, log_p, log_q, wanted.ks, wanted.names)
+        sums = ()
+    rows = [clip(xp.stack([values[c.stem, c.k] for c in wanted.columns], axis=0), 0.0, 1.0)] if wanted.columns else []
+    rest = [*(described[name] for name in wanted.descriptions), *sums]
+    return xp.concat([*rows, xp.stack(rest, axis=0)] if rest else rows, axis=0)

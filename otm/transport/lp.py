@@ -16,6 +16,7 @@ Neither answer is believed: `certify` re-evaluates flow and cut, and a gap above
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ Method = Literal["sets", "sequences"]
 
 GAP_TOLERANCE = 1e-9
 MAX_VARIABLES = 4_000_000
+_LOGGER = logging.getLogger(__name__)
 _SCALE = 2.0**20
 
 
@@ -182,6 +184,7 @@ def _solve(program: _Program) -> tuple[NDArray[np.float64], NDArray[np.float64]]
     solver.passModel(lp)
     solver.run()
     status = solver.getModelStatus()
+    _LOGGER.debug("program of %d rows and %d variables solved in %.3f s", num_rows, num_columns, solver.getRunTime())
     if status != highspy.HighsModelStatus.kOptimal:
         raise SolverFailure(
             f"HiGHS must reach an optimal vertex; it stopped with {solver.modelStatusToString(status)!r} on {num_columns} "

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from otm._json import plain_json
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
 from otm.pmf import check_instance, plain_reals
 from otm.trees.shape import TreeShape, level_order
@@ -98,7 +99,7 @@ def tree_from_json(text: str) -> TreeRecord:
     if len(text) > MAX_TEXT:
         raise TooLarge(f"A document may have {MAX_TEXT:,} characters; this one has {len(text):,}. Store fewer vertices.")
     try:
-        document = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+        document = plain_json(text)
     except (ValueError, RecursionError) as error:  # JSONDecodeError, integers of thousands of digits, nesting
         if isinstance(error, InvalidParameter):
             raise
@@ -294,14 +295,3 @@ def _array(values: list[Any], name: str, dtype: type) -> NDArray[Any]:
         return np.asarray(values, dtype=dtype)
     except OverflowError as error:
         raise InvalidParameter(f"{name} must hold numbers of 64 bits; one is larger. Check the export.") from error
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise InvalidParameter("The document must name every key once; one is there twice. Remove one of them.")
-    return found
-
-
-def _constant(name: str) -> float:
-    raise InvalidParameter(f"The document must hold finite numbers; it holds {name}. Check how the acceptance was measured.")

@@ -29,6 +29,7 @@ from otm.trees.records.document import Document, number
 
 FORMAT = "otm.cost-surface"
 VERSION = 1
+ADVICE = "otm.advice"
 _UNITS = {"ms": 1e-3, "s": 1.0}
 Floats = NDArray[np.float64]
 
@@ -218,7 +219,7 @@ class Cost:
 
 
 def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
-    """Read a cost surface: files of the format above, or records of `latency`, one for each context.
+    """Read a cost surface: files of the format above, records of `latency`, one for each context, or records of `advise`.
 
     Args:
         paths: the files; their points are put together.
@@ -257,7 +258,7 @@ def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
             raise InvalidParameter(
                 f"Costs are one JSON object; {Path(path).name} is none. Write CostSurface.to_json, or run latency."
             )
-        steps, calls, told = _latency(value) if "passes" in value else _surface(value)
+        steps, calls, told = _latency(value) if "passes" in value else _surface(_advised(value))
         draft |= steps
         target |= calls
         sources.append(f"{Path(path).name}: {told}")
@@ -265,6 +266,18 @@ def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
 
 
 Points = tuple[dict[tuple[int, int], float], dict[tuple[int, int, int], float], str]
+
+
+def _advised(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the surface that a record of `advise` holds as text; anything else as it is."""
+    if value.get("format") != ADVICE:
+        return value
+    costs = value.get("costs")
+    text = costs.get("passes") if isinstance(costs, dict) else None
+    inner = Document(text).values if isinstance(text, str) else ()
+    if len(inner) != 1 or not isinstance(inner[0], dict):
+        raise InvalidParameter("A record of advise holds its costs under costs.passes; this one has none. Run advise again.")
+    return inner[0]
 
 
 def _surface(value: dict[str, Any]) -> Points:

@@ -1,6 +1,8 @@
 """Verifiers, one per file, and their registry."""
 
 from otm.verifiers.base import Conditional, CurvedVerifier, Rule, Shared, Verifier
+from otm.verifiers.bounded_regret import BoundedRegret
+from otm.verifiers.cactus import Cactus
 from otm.verifiers.cascade import Cascade
 from otm.verifiers.ensemble import Ensemble
 from otm.verifiers.fuzzy import Fuzzy
@@ -8,6 +10,7 @@ from otm.verifiers.greedy_optimal import GreedyOptimal
 from otm.verifiers.kseq import KSeq, gamma_star
 from otm.verifiers.lenience import Lenience
 from otm.verifiers.list_race import ListRace
+from otm.verifiers.mars import Mars
 from otm.verifiers.maximal import Maximal
 from otm.verifiers.mentored import Mentored
 from otm.verifiers.minhash import MinHash
@@ -20,10 +23,12 @@ from otm.verifiers.recursive_rejection import RecursiveRejection
 from otm.verifiers.relaxed_acceptance import RelaxedAcceptance
 from otm.verifiers.select_then_reject import SelectThenReject, selection_with_law
 from otm.verifiers.spechub import SpecHub
+from otm.verifiers.threshold_matching import ThresholdMatching
 from otm.verifiers.tournament import Tournament
 from otm.verifiers.transport_plan import TransportPlan
 from otm.verifiers.tv_optimal import TvOptimal
 from otm.verifiers.typical_acceptance import TypicalAcceptance
+from otm.verifiers.without_replacement_optimal import WithoutReplacementOptimal
 
 VERIFIERS: tuple[type[Verifier], ...] = (
     Maximal,
@@ -36,6 +41,7 @@ VERIFIERS: tuple[type[Verifier], ...] = (
     SelectThenReject,
     Tournament,
     Optimal,
+    WithoutReplacementOptimal,
     Race,
     ListRace,
     MinHash,
@@ -44,8 +50,12 @@ VERIFIERS: tuple[type[Verifier], ...] = (
     Lenience,
     TypicalAcceptance,
     RelaxedAcceptance,
+    BoundedRegret,
+    Mars,
+    ThresholdMatching,
     Ensemble,
     Cascade,
+    Cactus,
     TvOptimal,
     Fuzzy,
 )
@@ -62,6 +72,8 @@ __all__ = [
     "PLANS",
     "VERIFIERS",
     "BatchedOptimalRule",
+    "BoundedRegret",
+    "Cactus",
     "Cascade",
     "Conditional",
     "CurvedVerifier",
@@ -71,6 +83,7 @@ __all__ = [
     "KSeq",
     "Lenience",
     "ListRace",
+    "Mars",
     "Maximal",
     "Mentored",
     "MinHash",
@@ -84,11 +97,13 @@ __all__ = [
     "SelectThenReject",
     "Shared",
     "SpecHub",
+    "ThresholdMatching",
     "Tournament",
     "TransportPlan",
     "TvOptimal",
     "TypicalAcceptance",
     "Verifier",
+    "WithoutReplacementOptimal",
     "gamma_star",
     "prepare_batch",
     "rao_blackwell_acceptance",

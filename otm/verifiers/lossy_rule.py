@@ -1,4 +1,4 @@
-"""What the lossy single-draft verifiers share: accept the draft with some probability, else draw from some law.
+"""What lossy verifiers share: an output law that is known; most accept one draft with some probability, else draw from some law.
 
 A rule (keep, residual) accepts the draft x with probability keep(x) and otherwise draws from the residual. Its output law is
 
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array, by_rows, namespace, quiet, total
 from otm.drafts.iid import IID
+from otm.errors import InvalidParameter
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Verifier
@@ -27,11 +29,25 @@ TIE = 1e-12
 """Sides of a comparison of masses that are as near count as equal: greedy targets tie often, and rounding must not decide."""
 
 
+Fallback = Literal["target", "greedy"]
+"""What follows a rejected draft: a draw from the target, or its likeliest token."""
+
+
 @dataclasses.dataclass(frozen=True)
-class LossyVerifier(Verifier):
-    """A verifier of one draft whose output law may differ from the target's; its rule is a pair (keep, residual)."""
+class Lossy(Verifier):
+    """A verifier whose output law may differ from the target's, and is known without enumeration."""
 
     lossless = False
+
+    @abc.abstractmethod
+    def output_law(self, problem: Problem) -> NDArray[np.float64]:
+        """Return the law of the output `(V,)` of a problem of one row, float64 NumPy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LossyVerifier(Lossy):
+    """A lossy verifier of one draft; its rule is a pair (keep, residual)."""
+
     laws = (IID(1),)
 
     @abc.abstractmethod
@@ -89,6 +105,26 @@ def normalised_excess(excess: Array, fallback: Array) -> Array:
     xp = namespace(excess)
     mass = total(excess)[..., None]
     return xp.where(mass > 0, excess / xp.where(mass > 0, mass, xp.ones_like(mass)), fallback)
+
+
+def matching_steps(draft: Array, target: Array, passes: Array, fallback: Fallback) -> tuple[Array, Array, Array]:
+    """Return the `steps` of accepting the tokens that pass `(..., V)`, and whatever else is drawn by the fallback."""
+    xp = namespace(draft, target)
+    p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
+    keep = xp.astype(passes, xp.float64)
+    return keep, q if fallback == "target" else xp.astype(by_rank(q) == 0, xp.float64), rejection(p, keep)
+
+
+def by_rank(target: Array) -> Array:
+    """Return each token's place `(..., V)` by falling mass, of equal ones the lowest index first."""
+    xp = namespace(target)
+    return xp.argsort(xp.argsort(-target, axis=-1, stable=True), axis=-1)
+
+
+def check_fallback(fallback: object) -> None:
+    """Raise `InvalidParameter` unless it is one of the two."""
+    if not isinstance(fallback, str) or fallback not in ("target", "greedy"):
+        raise InvalidParameter(f"fallback must be 'target' or 'greedy'; got {str(fallback)[:40]!r}. Choose one.")
 
 
 def rejection(draft: Array, keep: Array) -> Array:

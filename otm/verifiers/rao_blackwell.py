@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import quiet
+from otm._arrays import inverse_cdf, quiet
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.pmf import check_confidence, check_count, check_rng
 from otm.problem import Problem, require_law
@@ -84,14 +84,15 @@ def _rejected_on_paths(
 ) -> NDArray[np.float64]:
     """Return unbiased samples `(size,)` in [0, 1] of the probability that every draft is rejected.
 
-    A stage multiplies by its exact rejection probability and draws the next draft as it is given that it was rejected. Where the
-    mass left is too small for running sums to tell its tokens apart, the stage draws from what is left and multiplies by the
-    probability of rejecting that draft instead: the same mean.
+    A stage multiplies by its exact rejection probability and draws the next draft as it is given that it was rejected, the first
+    from (p − q)₊. Where the mass left is too small for running sums to tell its tokens apart, a later stage draws from what is left
+    and multiplies by the probability of rejecting that draft instead: the same mean.
     """
     k = min(rule.problem.law.k, rule.remaining.size)
     drafts = np.empty((size, 0), dtype=np.int64)
     theta, mass = np.zeros(size), np.full(size, rule.residuals.mass(np.zeros(1))[0])
     product = np.ones(size)
+    excess = np.maximum(rule.problem.draft - rule.problem.target, 0.0)
     for stage in range(k):
         taken = rule.position[drafts]
         left = rule.remaining.mass(taken)
@@ -100,6 +101,10 @@ def _rejected_on_paths(
         rejected = np.minimum(1.0, np.divide(mass_after, mass, out=np.zeros_like(mass), where=mass > 0))
         if stage == k - 1:
             return np.asarray(product * rejected)
+        if stage == 0 and excess.any():  # else every sample would be up to 1, not up to TV
+            product, theta, mass = product * rejected, after, mass_after
+            drafts = inverse_cdf(excess, rng.random(size))[:, None]
+            continue
         resolved = left * rejected > _RESOLVED
         plain = rule.remaining.tokens[rule.remaining.draw(taken, rng.random(size))]
         token = np.where(resolved, rule.residuals.draw_rejected(theta, after, drafts, rng.random(size)), plain)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
 
 from otm._arrays import Array, namespace
-from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_real
-from otm.verifiers.lossy_rule import TIE, LossyVerifier, rejection
+from otm.verifiers.lossy_rule import TIE, Fallback, LossyVerifier, by_rank, check_fallback, matching_steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,20 +40,16 @@ class RelaxedAcceptance(LossyVerifier):
 
     top: int = 10
     delta: float = 0.6
-    fallback: Literal["target", "greedy"] = "target"
+    fallback: Fallback = "target"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "top", check_count(self.top, name="top"))
         object.__setattr__(self, "delta", check_real(self.delta, name="delta", low=0.0, high=1.0))
-        if not isinstance(self.fallback, str) or self.fallback not in ("target", "greedy"):
-            raise InvalidParameter(f"fallback must be 'target' or 'greedy'; got {str(self.fallback)[:40]!r}. Choose one.")
+        check_fallback(self.fallback)
 
     def steps(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Return the indicator of the tokens that pass, what is drawn otherwise, and the mass drafted outside."""
         xp = namespace(draft, target)
-        p, q = xp.astype(draft, xp.float64), xp.astype(target, xp.float64)
-        rank = xp.argsort(xp.argsort(-q, axis=-1, stable=True), axis=-1)
-        passes = (rank < self.top) & (q >= xp.max(q, axis=-1, keepdims=True) - self.delta - TIE)
-        keep = xp.astype(passes, xp.float64)
-        residual = q if self.fallback == "target" else xp.astype(rank == 0, xp.float64)
-        return keep, residual, rejection(p, keep)
+        q = xp.astype(target, xp.float64)
+        passes = (by_rank(q) < self.top) & (q >= xp.max(q, axis=-1, keepdims=True) - self.delta - TIE)
+        return matching_steps(draft, target, passes, self.fallback)

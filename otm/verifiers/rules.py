@@ -1,4 +1,4 @@
-"""The rules that several verifiers share: try drafts in turn, or one draft and luck.
+"""The rules that several verifiers share: try drafts in turn, or one draft and luck, or redraw as the drafts were.
 
 A rejected draft leaves a residual, the law of the output if nothing is accepted. What sets the verifiers apart is which keep
 probabilities and which residual they compute; what follows, as a law (`split`) and as steps on uniforms (`verify`), is here.
@@ -6,6 +6,7 @@ probabilities and which residual they compute; what follows, as a law (`split`) 
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from typing import Any
 
@@ -80,6 +81,45 @@ class AcceptOneOrCatch(Conditional):
         tried = drafts[:, self.position]
         output = np.where(uniforms[:, 0] < self.keep[tried], tried, inverse_cdf(self.residual, uniforms[:, 1]))
         return output, is_member(output, drafts)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RedrawByDrafts(Conditional):
+    """Accept the first draft whose cover exceeds one uniform, otherwise draw from a residual that depends on the drafts."""
+
+    num_uniforms = 2  # one for the drafts together, one for the draw after their rejection
+
+    @abc.abstractmethod
+    def covers(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the probability `(n, k)` that one of the drafts up to each is accepted."""
+
+    @abc.abstractmethod
+    def redrawn(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the weights `(V,)` of the draw after the rejection of drafts `(k,)`."""
+
+    def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Put what each cover adds on its draft, and what is not covered on the residual."""
+        covers, rows = self.covers(drafts), np.arange(len(drafts))
+        accepted, residual = np.zeros((2, len(drafts), self.problem.num_tokens))
+        for draft, chance in zip(drafts.T, np.diff(covers, axis=1, prepend=0.0).T, strict=True):
+            accepted[rows, draft] += chance
+        for row in np.flatnonzero(covers[:, -1] < 1.0).tolist():
+            weights = self.redrawn(drafts[row])
+            residual[row] = (1.0 - covers[row, -1]) * weights / weights.sum()
+        return accepted, residual
+
+    def verify(
+        self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Look where the uniform falls; drafts that are rejected alike share a residual."""
+        wins = uniforms[:, :1] < self.covers(drafts)
+        otherwise = np.zeros(len(drafts), dtype=np.int64)
+        lost = np.flatnonzero(~wins.any(axis=1))
+        kinds, kind = np.unique(drafts[lost], axis=0, return_inverse=True)
+        for number, rejected in enumerate(kinds):
+            rows = lost[kind.reshape(-1) == number]
+            otherwise[rows] = inverse_cdf(self.redrawn(rejected), uniforms[rows, 1])
+        return first_accepted(drafts, wins, otherwise)
 
 
 def accepted_in_turn(

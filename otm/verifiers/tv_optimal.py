@@ -12,12 +12,12 @@ from otm.drafts.iid import IID
 from otm.pmf import check_real
 from otm.problem import Problem
 from otm.results import Definition
-from otm.verifiers.base import Verifier
+from otm.verifiers.lossy_rule import Lossy
 from otm.verifiers.optimal.verifier import Optimal, OptimalRule
 
 
 @dataclasses.dataclass(frozen=True)
-class TvOptimal(Verifier):
+class TvOptimal(Lossy):
     """Select a draft as the optimal verifier does, and verify it towards π = q + λ (s − q), s its law, λ = min(1, ε/(1 − α*)).
 
     A selected draft that the optimal verifier rejects is accepted all the same with probability λ. α = min(1, α* + ε), which no
@@ -40,7 +40,6 @@ class TvOptimal(Verifier):
 
     title = "optimal within TV"
     telling = ("tv",)
-    lossless = False
     laws = (IID,)
 
     tv: float = 0.05

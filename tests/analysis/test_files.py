@@ -46,14 +46,6 @@ def test_an_unwritable_place_is_told(tmp_path: Path) -> None:
     assert "Choose another --out" in files.explain(error, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text", ['{"a": 1, "a": 2}', '{"a": NaN}', '{"a": [-Infinity]}', '{"a": 1e400}', b"\xff{}", b"\xef\xbb\xbf{}", "[" * 10**5]
-)
-def test_json_that_readers_would_differ_on_is_refused(text: str | bytes) -> None:
-    with pytest.raises((ValueError, RecursionError)):
-        files.plain_json(text)
-
-
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
     """A pipe without a writer, a folder, and what the kernel offers as a file of size 0, whose end may never come."""
     os.mkfifo(tmp_path / "pipe")

@@ -11,6 +11,8 @@ import pytest
 
 import otm
 from otm import audit
+from otm.audit import instances
+from otm.audit.batteries import BatteryAudit
 from tests.audit.callables import block, chain, no_bonus, off_by_one, one_uniform, one_uniform_for_all_positions, recursive
 
 
@@ -76,9 +78,13 @@ def test_a_battery_of_nothing_is_refused() -> None:
 
 def test_what_is_undecided_is_listed() -> None:
     """Two equally likely tokens by the sum of two uniforms: lossless where the target is even, and the halving cannot say so."""
-    result = audit.exact_battery(
-        lambda p, q, drafts, uniforms: int(len(q) > 1 and uniforms[0] + uniforms[1] < 1), laws=[otm.IID(1)]
-    )
+    problems = {f"{name}, IID(k=1)": instances.problem_of(name, otm.IID(1)) for name in ("two tokens", "three tokens")}
+    audits: dict[str, Any] = {
+        label: audit.exact(lambda p, q, drafts, uniforms: int(uniforms[0] + uniforms[1] < 1), problem)
+        for label, problem in problems.items()
+        if problem is not None
+    }
+    result = BatteryAudit(name="halves", audits=audits)
     assert result.audits["two tokens, IID(k=1)"].verdict == "undecided"
     assert result.verdict == "not lossless"  # elsewhere
     assert "\n\nUndecided: two tokens, IID(k=1)" in str(result)
@@ -140,9 +146,14 @@ class TestDefaults:
     def test_randomness_of_its_own_is_sampled(self) -> None:
         own = np.random.default_rng(15)
         result = audit.battery(
-            lambda p, q, d, u: int(np.searchsorted(np.cumsum(q), own.random() * q.sum(), side="right")), laws=[otm.IID(1)]
+            lambda p, q, d, u: int(np.searchsorted(np.cumsum(q), own.random() * q.sum(), side="right")),
+            laws=[otm.IID(1)],
+            detect=0.2,
         )
-        assert result.verdict == "no difference found"
+        assert (result.verdict, result.coverage.detect) == ("no difference found", 0.2)
+        rows = [line for line in result.summary().splitlines() if ", samples | [0, " in line]
+        assert len(rows) > 1
+        assert repr(rows[0].split(" | ")[0].removeprefix("| ")) in result.summary().splitlines()[0]  # the head names the first
         assert {means for means, _ in result.coverage.by} == {"samples"}
 
     def test_numbers_of_drafts_that_a_callable_does_not_take_are_left_out(self) -> None:

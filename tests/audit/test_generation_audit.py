@@ -171,8 +171,15 @@ def test_the_model_sees_what_is_attended_to() -> None:
 
 
 def test_errors_have_types() -> None:
-    with pytest.raises(otm.errors.InvalidParameter, match="at least one token"):
-        verdict(batched, prompts=[()])
+    for prompts in ([()], 3, [[0, 2]], []):
+        with pytest.raises(otm.errors.InvalidParameter, match="at least one token"):
+            verdict(batched, prompts=prompts)
+    with pytest.raises(otm.errors.InvalidParameter, match=r"end must be a token in \[0, 2\)"):
+        verdict(batched, end=2)
+    with pytest.raises(otm.errors.InvalidParameter, match="padding must be"):
+        verdict(batched, padding="middle")
+    with pytest.raises(otm.errors.InvalidParameter, match="target must be of the class ToyLanguage"):
+        verdict(batched, target=otm.sequence.ZerothOrder([0.5, 0.5]))
     with pytest.raises(audit.candidate.CandidateFailure, match="must get 3 tokens"):
         verdict(lambda draft, target, request, fault: [[0]])
     assert DRAFT.num_tokens == ToyLanguage([[1.0, 0.0]]).num_tokens == 2

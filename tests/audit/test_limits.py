@@ -46,3 +46,11 @@ def test_what_was_not_reached_is_no_green() -> None:
     result = battery(slow, laws=[otm.IID(2)], seconds=3.0)
     assert result.verdict in ("no verdict", "not lossless")
     assert result.verdict == "not lossless" or "time was up" in str(result).lower()
+
+
+def test_what_nothing_contradicts_has_the_time_of_the_counterexample_too() -> None:
+    """No time but that: what a verdict needs is tested, what it does not is left out."""
+
+    result = battery(recursive, seconds=0, shrink_for=120.0, detect=0.5)
+    assert (result.verdict, result.coverage.drafts) == ("lossless", (1, 2, 3))
+    assert any("8 drafts by IID (time was up)" in note for note in result.left_out)

@@ -120,6 +120,8 @@ def test_errors_have_types() -> None:
         audited(lambda draft, target, rng: [0, 0, 0])
     with pytest.raises(InvalidParameter, match="must be a function"):
         audited(7)
+    with pytest.raises(InvalidParameter, match=r"end must be a token in \[0, 3\)"):
+        audited(lambda draft, target, rng: [0], end=3)
 
 
 def test_a_loop_that_is_left_by_luck_comes_to_an_end() -> None:
@@ -133,7 +135,7 @@ def test_a_loop_that_is_left_by_luck_comes_to_an_end() -> None:
                 return [token]
 
     def wrong(draft: Any, target: Any, rng: Any) -> list[int]:
-        while rng.random() < 0.9:
+        while rng.random() < 0.7:
             pass
         return [int(rng.random() < 0.5)]
 

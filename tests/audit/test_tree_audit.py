@@ -73,3 +73,10 @@ def test_parents_make_a_tree() -> None:
     for parents in ((), (0,), (-1, 1), (-1, -1)):
         with pytest.raises(InvalidParameter, match="parents must be"):
             audited(trees.recursive, parents)
+
+
+def test_too_few_tokens_for_siblings_are_no_fault_of_the_kernel() -> None:
+    called = []
+    with pytest.raises(InvalidParameter, match="has 4 children, all different; after \\(\\) the draft has 3 tokens"):
+        audited(lambda tree, rng: called.append(tree) or [0], (-1, 0, 0, 0, 0), replacement=False)
+    assert not called

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import otm
 from otm import audit
-from otm.audit import exports
+from otm.audit import exports, joint_audit
 from otm.audit.broken import steps, trees
 from otm.audit.candidate import CandidateFailure
 from otm.audit.templates import generate as generation_template
@@ -92,14 +93,72 @@ def test_a_step_that_writes_more_is_compared_over_more() -> None:
     assert (found.verdict, found.coverage.tokens) == ("lossless", (4,))
 
 
+@pytest.mark.parametrize("gamma", [5, 10])
+def test_long_steps_are_told_by_a_few_positions_at_a_time(gamma: int) -> None:
+    """Right, or wrong in the last token only: 3^γ drafts are too many to branch on, windows of a few are not."""
+
+    def written(draft: Any, target: Any, rng: Any, bonus: Any) -> list[int]:
+        drafts: list[int] = []
+        for _ in range(gamma):
+            law = draft.next(drafts)
+            drafts.append(int(rng.choice(len(law), p=law)))
+        for i, x in enumerate(drafts):
+            p, q = draft.next(drafts[:i]), target.next(drafts[:i])
+            if not rng.random() * p[x] < q[x]:
+                rest = np.maximum(q - p, 0.0)
+                return [*drafts[:i], int(rng.choice(len(rest), p=rest / rest.sum()))]
+        law = bonus.next(drafts)
+        return [*drafts, int(rng.choice(len(law), p=law))]
+
+    def step(draft: Any, target: Any, rng: Any) -> list[int]:
+        return written(draft, target, rng, target)
+
+    found = audit.battery(step, seconds=SECONDS, shrink_for=0)
+    assert (found.verdict, found.left_out, found.coverage.by[0][0]) == ("lossless", (), "branching on draws")
+    assert found.coverage.tokens == (gamma + 1,)
+    wrong = audit.battery(lambda draft, target, rng: written(draft, target, rng, draft), seconds=SECONDS)
+    assert wrong.verdict == "not lossless"
+    assert {label for label in wrong.failed if "tokens" in label} == {
+        label for label in wrong.audits if label.endswith(f"to {gamma + 1}")
+    }
+    kept: dict[str, Any] = {"candidate": step}
+    exec(exports.as_test(wrong.counterexample, "candidate").replace("# import candidate here", ""), kept)
+    kept["test_candidate_on_the_smallest_problem_found"]()  # of the right one
+
+
+def test_samples_find_what_their_time_allows_or_what_is_asked() -> None:
+    def summed(draft: Any, target: Any, rng: Any) -> list[int]:
+        return [int((rng.random() + rng.random()) % 1.0 >= target.next([])[0])]
+
+    def slow(draft: Any, target: Any, rng: Any) -> list[int]:
+        time.sleep(1e-4)
+        return summed(draft, target, rng)
+
+    mass = np.full(2, 0.5)
+    errors = {"false_alarm": 1e-9, "missed": 1e-3}
+    model = otm.sequence.ZerothOrder(mass)
+    given = {"draft": model, "target": model, "length": 1, "rng": np.random.default_rng(0), **errors}
+    levels = (0.1, 0.2, 0.3)
+    planned = [audit.samples_needed(mass, detect=level, false_alarm=1e-9 / 6, missed=1e-3) for level in levels]
+    for seconds, detect in ((1e6, 0.1), (0.0, 0.3)):
+        found = audit.step(slow, detect=joint_audit.Affordable(levels, seconds), **given)
+        assert found.samples is not None
+        assert (found.verdict, found.samples.asked, found.samples.planned) == (
+            "no difference found",
+            detect,
+            planned[levels.index(detect)],
+        )
+        assert found.samples.false_alarm <= 1e-9 / 3
+
+
 def test_without_branches_samples_decide_and_their_false_alarm_is_counted() -> None:
     def summed(draft: Any, target: Any, rng: Any) -> list[int]:
         law = target.next([])
         u = (rng.random() + rng.random()) % 1.0
         return [int(np.searchsorted(np.cumsum(law)[:-1], u, side="right"))]
 
-    found = audit.battery(summed, seconds=SECONDS)
-    assert found.verdict == "no difference found"
+    found = audit.battery(summed, seconds=SECONDS, detect=0.2)
+    assert (found.verdict, found.coverage.detect) == ("no difference found", 0.2)
     assert 0.0 < found.false_alarm <= 1e-9 + 1e-15
     assert "samples" in found.summary()
 

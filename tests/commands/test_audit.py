@@ -117,13 +117,32 @@ def test_modes(arguments: list[str], status: int, said: str, capsys: pytest.Capt
     assert said in capsys.readouterr().out
 
 
+def test_a_file_is_named_as_one_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its path, in any folder, and a template's own name where no function is named; the test to copy imports it."""
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "filed_kernel.py").write_text(f"{KERNELS}\ncandidate = trusting\n", encoding="utf-8")
+    assert main(["audit", "kernels/filed_kernel.py:maximal", *PAIR]) == 0
+    assert main(["audit", str(folder / "filed_kernel.py"), "--drafts", "1"]) == 1
+    assert "from filed_kernel import candidate" in capsys.readouterr().out
+    (folder / "json.py").write_text(KERNELS, encoding="utf-8")
+    assert main(["audit", "kernels/json.py:maximal"]) == 2
+    assert "Give the file another name" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["audited_kernels:maximal", "--mode", "step"], "takes 4 arguments. Drop --mode"),
         (["audited_kernels:step", "--mode", "tree"], "takes 3 arguments. Drop --mode"),
-        (["audited_kernels:first_child", "--mode", "exact"], "needs a function verify(draft, target, drafts, uniforms)"),
-        (["audited_kernels:step", "--mode", "sampled"], "is audited by otm.audit.battery"),
+        (["audited_kernels:first_child", "--mode", "exact"], "is a kernel of trees. Drop --mode"),
+        (["audited_kernels:step", "--mode", "sampled"], "is a step that drafts by itself. Drop --mode"),
+        (["audited_kernels:step", "--mode", "generate"], "does not read a request. Drop --mode, or write --mode step"),
+        (["audited_kernels:text", "--mode", "step"], "reads a request. Drop --mode, or write --mode generate"),
+        (["otm.audit.templates.tree", "--mode", "step"], "is a kernel of trees. Drop --mode"),
+        (["otm.audit.templates.tree", "--mode", "exact"], "is a kernel of trees. Drop --mode"),
+        (["otm.audit.templates.vllm", "--mode", "sequence"], "blocks with randomness of its own. Drop --mode"),
+        (["audited_kernels:greedy", "--mode", "exact"], "takes 5 arguments"),
         (["audited_kernels:step", "--drafts", "2"], "Drop them"),
         (["audited_kernels:step", *PAIR], "are of one token"),
         (["audited_kernels:hot", "--mode", "logits"], "its temperature is its own"),
@@ -138,6 +157,7 @@ def test_modes_that_do_not_fit(arguments: list[str], said: str, capsys: pytest.C
     told = capsys.readouterr().err
     assert said in told
     assert "Traceback" not in told
+    assert " at 0x" not in told
 
 
 def test_a_template_runs_as_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,7 +203,9 @@ def test_a_file_that_is_neither_is_told_as_a_log(tmp_path: Path, capsys: pytest.
         (["audited_kernels:broken"], "RuntimeError: out of memory"),
         (["audited_kernels:absent"], "cannot be found"),
         (["absent_module:verify"], "cannot be found"),
-        (["audited_kernels"], "module:function"),
+        (["audited_kernels"], "It has maximal, trusting, "),
+        ([":verify"], "module:function"),
+        (["absent_file.py"], "is no file"),
         ([], "module:function"),
         (["audited_kernels:maximal", "--draft", "1/2,1/2"], "go together"),
         (["audited_kernels:maximal", "--draft", "1/2,1/4", "--target", "1/2,1/2"], "must sum to 1"),
@@ -312,8 +334,8 @@ def test_results_for_machines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["audited_kernels:one_token", "--mode", "exact"], "verifies blocks"),
-        (["audited_kernels:maximal", "--mode", "sequence"], "verifies one token"),
+        (["audited_kernels:one_token", "--mode", "exact"], "is a verifier of blocks"),
+        (["audited_kernels:maximal", "--mode", "sequence"], "is a verifier of one token"),
         (["audited_kernels:one_token", *PAIR], "--draft and --target are of one token"),
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from otm.__main__ import main
-from otm.commands.plan import WIDTH
+from otm.commands.plan import WIDTH, _tidied
 from otm.trees.surface import CostSurface
 
 COUNTERS = """vllm:spec_decode_num_drafts_total 1000
@@ -78,7 +78,7 @@ def test_the_answer_comes_first(capsys: pytest.CaptureFixture[str], counters: Pa
 def test_do_not_speculate_is_an_answer(capsys: pytest.CaptureFixture[str], counters: Path) -> None:
     text = answer(capsys, counters, "--draft-ms", 20, "--target-ms", 20)
     assert text.startswith("DO NOT SPECULATE the best number of drafts, 1, gives 0.90 x plain decoding (0.88 to 0.92)")
-    assert "1.45 x what the engine ran" in text  # 80 ms for 2.75 tokens
+    assert "plain decoding is 1.45 x what the engine ran" in text  # 80 ms for 2.75 tokens
     close = answer(capsys, counters, "--draft-ms", 15.95, "--target-ms", 20)
     assert close.startswith("SPECULATE, MAYBE: the interval contains 1: 1 draft a step")
 
@@ -120,6 +120,10 @@ def test_lengths_that_follow_acceptance_are_called_out(capsys: pytest.CaptureFix
     file.write_text(json.dumps({"speculative_decoding": found}), encoding="utf-8")
     text = answer(capsys, file, "--draft-ms", 1, "--target-ms", 20)
     assert "THEY ARE NOT independent: of first drafts 1.00 are accepted in long steps, 0.00 in short ones" in text
+
+
+def test_settings_have_no_digits_of_binary_fractions() -> None:
+    assert _tidied({"rates": (0.19999999999999996, 3), "name": "a"}) == {"rates": [0.2, 3], "name": "a"}
 
 
 def test_batch_sizes_and_settings(capsys: pytest.CaptureFixture[str], counters: Path, tmp_path: Path) -> None:

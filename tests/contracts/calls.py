@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import figure
 
 import otm
 from otm import (
@@ -21,6 +22,7 @@ from otm import (
     lossy,
     overlap,
     partial,
+    plot,
     sequence,
     table,
     transport,
@@ -60,16 +62,25 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         yield verb, {"verifier": verifier, "problem": PROBLEM}
     yield otm.acceptance, {"verifier": otm.KSeq(), "problem": PROBLEM, "by": "membership"}
     yield otm.acceptance_curve, {"verifier": otm.KSeq(), "problem": PROBLEM, "k": [1, 2], "by": "membership"}
-    yield otm.acceptance_table, {"draft": [P], "target": [Q], "k": [1, 2]}
+    logs = {"log_draft": np.log([P]), "log_target": np.log([Q])}
+    yield otm.acceptance_table, {"draft": [P], "target": [Q], "k": [1, 2], **logs}
     yield otm.compare, {"draft": P, "target": Q, "verifiers": [otm.KSeq()], "laws": [otm.IID], "k": [1, 2], "samples": 0}
     yield (
         otm.estimate,
         {"verifier": otm.KSeq(), "problem": PROBLEM, "samples": 9, "rng": rng(), "confidence": 0.9, "by": "rule"},
     )
+    yield otm.from_callable, {"function": lambda p, q, drafts, uniforms: int(drafts[0]), "law": otm.IID, "name": "trusting"}
     yield (
         otm.from_logits,
         {"logits": [0.0, 1.0, 2.0], "temperature": 1.0, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "order": "vllm"},
     )
+    few: dict[str, dict[str, Any]] = {"curves": {"verifiers": [otm.KSeq()], "k": [1]}, "frontier": {"verifiers": []}}
+    for picture in (plot.curves, plot.overlap, plot.frontier):
+        named = few.get(picture.__name__, {})
+        yield picture, {"problem": PROBLEM, **named, "ax": figure.Figure().subplots()}
+    yield plot.pair, {"draft": P, "target": Q, "tokens": ["a", "b", "c"], "ax": figure.Figure().subplots()}
+    yield plot.coupling, {"joint": otm.optimum(PROBLEM), "tokens": ["a", "b", "c"], "ax": figure.Figure().subplots()}
+    yield plot.tree, {"drafted": SHAPE, "ax": figure.Figure().subplots()}
     yield otm.Processing, {"temperature": 1.0, "top_k": 2, "top_p": 0.5, "min_p": 0.1, "order": "vllm"}
     yield losses.acceptance_losses, {"draft_logits": [0.0, 1.0], "target_logits": [1.0, 0.0], "k": 2, "verifier": otm.KSeq()}
     yield losses.best_temperature, {"draft_logits": [0.0, 1.0], "target": [0.5, 0.5], "k": 2, "draft": otm.Processing()}
@@ -92,6 +103,10 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield otm.Problem, {"draft": P, "target": Q, "law": otm.IID(2)}
     for law in otm.drafts.LAWS:
         yield law, {"k": 2}
+    yield otm.BoundedRegret, {"regret": 0.5, "fallback": "target"}
+    yield otm.Cactus, {"delta": 0.1}
+    yield otm.Mars, {"theta": 0.9, "top_logit": 10.0, "fallback": "target"}
+    yield otm.ThresholdMatching, {"single": 0.5, "accumulated": 0.9}
     yield otm.Cascade, {"rule": "opt", "alpha": 0.5}
     yield otm.Ensemble, {"weight": 0.5}
     yield otm.RelaxedAcceptance, {"top": 2, "delta": 0.5, "fallback": "greedy"}
@@ -104,6 +119,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield otm.TypicalAcceptance, {"eps": 0.09, "delta": 0.3}
     yield otm.SelectThenReject, {"selection": None}
     yield otm.Tournament, {"tokens": 2}
+    yield otm.WithoutReplacementOptimal, {"tolerance": 1e-4}
 
     yield audit.Candidate, {"verify": lambda draft, target, drafts, uniforms: (int(drafts[0]), True), "name": "x"}
     yield audit.BlockKernel, {"verify": lambda draft, target, drafts, rng: drafts, "name": "x"}
@@ -117,6 +133,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "seed": 1, "seconds": 9.0, "shrink_for": 0.0},
     )
     yield audit.battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "seed": 1, "seconds": 9.0, "shrink_for": 0.0}
+    yield audit.LogitCandidate, {"verify": first_matches, "order": "vllm", "temperatures": [1.0, 0.5], "name": "first"}
     yield audit.exact, {"candidate": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}
     yield audit.exact_battery, {"candidate": otm.Maximal(), "laws": [otm.IID(1)], "tolerance": 1e-9, "shrink_for": 0.0}
     yield audit.log, {"records": _records(), "name": "x", "law": otm.IID(1), "false_alarm": 1e-9}
@@ -173,6 +190,8 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield sequence.block_marginals, {"model": MARKOV, "context": (0,), "length": 2}
     yield sequence.BestVerification, {"num_drafts": 2, "length": 1, "drafter": MARKOV, "judge": MARKOV}
     yield sequence.BlockKSeq, {"num_drafts": 2, "length": 1}
+    yield sequence.Fly, {"length": 3, "window": 2, "entropy": 0.3, "samples": 1}
+    yield sequence.RegretBudget, {"length": 3, "budget": 1.0, "gate": 2.0, "mismatches": 1, "spent": 0.5}
     yield sequence.BlockVerification, {"length": 2}
     yield sequence.DraftSelection, {"num_drafts": 2, "length": 1, "verifier": otm.KSeq()}
     yield sequence.Ersd, {"tree": SHAPE}
@@ -210,6 +229,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
             "draft_cost": 0.1,
         },
     )
+    yield sequence.loose_step, {"decoder": sequence.Fly(2, samples=1), **MODELS}
     yield sequence.divergence_by_position, {"law": joint, "target": joint}
     yield sequence.generate, {"decoder": CHAIN, **MODELS, "num_tokens": 2, "rng": rng(), "eos": 1}
     yield sequence.generated_law, {"decoder": CHAIN, **MODELS, "length": 2}

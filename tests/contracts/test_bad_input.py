@@ -763,6 +763,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
     "half precision": lambda: np.array([0.5, 0.25, 0.25], dtype=np.float16),
     "complex": lambda: np.array([0.5, 0.5j, 0.0]),
     "ragged": lambda: [[0.5, 0.5], [1.0]],
+    "lists": lambda: [[1], [2], [3], [4]],
     "text": lambda: "abc",
     "texts": lambda: ["a", "b"],
     "bytes": lambda: b"abc",
@@ -793,6 +794,23 @@ UNCHECKED = {"overlap_at"}
 
 OF_ANY_KIND = {"verify", "run", "memory"}
 """Arguments that are functions of the user's."""
+
+
+@pytest.mark.parametrize(
+    ("call", "instead"),
+    [
+        (lambda: otm.Problem(*PAIR, otm.IID(1)), r"3 by position. Call otm\.Problem\(draft=p, target=q, law=otm\.IID\(k\)\)"),
+        (lambda: otm.Problem(PAIR[0], target=PAIR[1], law=otm.IID(1)), "1 by position"),
+        (lambda: otm.compare(*PAIR), r"2 by position. Call otm\.compare\(draft=p, target=q\)"),
+        (lambda: otm.acceptance_table(*PAIR, k=[1]), r"2 by position. Call otm\.acceptance_table\(draft=p"),
+    ],
+)
+def test_distributions_by_position_are_refused_with_the_reason(call: Callable[[], Any], instead: str) -> None:
+    with pytest.raises(otm.errors.InvalidParameter, match=f"keyword-only, because the literature swaps p and q; got {instead}"):
+        call()
+
+
+PAIR = [0.5, 0.5], [0.25, 0.75]
 
 
 def _tensor(values: Any, **how: Any) -> Any:

@@ -126,6 +126,12 @@ MUTANTS = [
     pytest.param(mutants.ReusedUniform(), otm.RecursiveRejection(), _UNTIDY, id="one uniform reused, recursive rejection"),
     pytest.param(mutants.ReusedUniformKSeq(), otm.KSeq(), _TARGET, id="one uniform reused, K-SEQ"),
     pytest.param(mutants.ClippedKSeq(), otm.KSeq(), _TARGET, id="K-SEQ below gamma*"),
+    pytest.param(
+        mutants.ForgottenChoice(),
+        otm.WithoutReplacementOptimal(),
+        _TARGET,
+        id="optimal without replacement, the choice forgotten",
+    ),
     pytest.param(mutants.RawTarget(raw=tuple(_RAW)), otm.RecursiveRejection(), _PROCESSED, id="raw target"),
 ]
 
@@ -134,7 +140,7 @@ MUTANTS = [
 @pytest.mark.parametrize("k", [2, 3])
 class TestMutantsDie:
     def test_in_the_exact_law_check(self, mutant: otm.Verifier, correct: otm.Verifier, target: object, k: int) -> None:
-        problem = Problem(draft=_DRAFT, target=target, law=IID(k))
+        problem = Problem(draft=_DRAFT, target=target, law=mutant.laws[0](k))
         loss = np.abs(otm.coupling(mutant, problem).output_marginal - problem.target).max()
         # The contract allows about 1e-13 (tests/tolerance.py): a loss of 1e-3 is not a matter of tolerance.
         assert loss > 1e-3
@@ -143,7 +149,7 @@ class TestMutantsDie:
     def test_in_the_monte_carlo_check_of_the_output(
         self, mutant: otm.Verifier, correct: otm.Verifier, target: object, k: int
     ) -> None:
-        problem = Problem(draft=_DRAFT, target=target, law=IID(k))
+        problem = Problem(draft=_DRAFT, target=target, law=mutant.laws[0](k))
         truth = otm.coupling(mutant, problem).output_marginal
         assert power(truth, problem.target, SAMPLES) > 1 - 1e-6
         draws = otm.sample(mutant, problem, size=SAMPLES, rng=np.random.default_rng(1))
@@ -155,7 +161,7 @@ class TestMutantsDie:
     def test_in_the_monte_carlo_check_of_the_joint_law(
         self, mutant: otm.Verifier, correct: otm.Verifier, target: object, k: int
     ) -> None:
-        problem = Problem(draft=_DRAFT, target=target, law=IID(k))
+        problem = Problem(draft=_DRAFT, target=target, law=mutant.laws[0](k))
         rows, claimed = joint_law(correct, problem)
         own_rows, truth = joint_law(mutant, problem)
         np.testing.assert_array_equal(own_rows, rows)

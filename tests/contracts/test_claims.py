@@ -159,3 +159,76 @@ class TestTruncation:
         assert bias(Truncated(1, looks_at_itself=True), model, model, step=step_law) == pytest.approx(0.25, abs=1e-15)
         assert bias(Truncated(1), model, model, step=step_law) <= 1e-15
         assert "output (1/4, 3/4), TV = 1/4" in PAGE
+
+
+def test_the_first_law_of_greedy_multipath_overflows_with_six_sequences() -> None:
+    """Powers of masses over 1e-8 in float32: five factors of 1e8 are infinite, and the drafted law stands in."""
+    assert np.isfinite(np.float32(1e8) ** np.float32(4))
+    with np.errstate(over="ignore"):
+        assert np.isinf(np.float32(1e8) ** np.float32(5))
+    draft, target = np.array([0.4, 0.6]), np.array([0.3, 0.7])
+    selected = np.array([0.4**6, 1 - 0.4**6])  # the first token ranks lower
+    accepted = selected * np.minimum(1, target / draft)
+    output = accepted + (1 - accepted.sum()) * np.array([0.0, 1.0])
+    assert 0.5 * np.abs(output - target).sum() == pytest.approx(0.2969, abs=5e-5)
+
+
+def _instances() -> list[tuple[np.ndarray, np.ndarray, int]]:
+    zipf = otm.examples.zipf(8)
+    given = [
+        ([2 / 3, 1 / 3], [1 / 3, 2 / 3], 2),
+        ([0.5, 0.5], [0.5, 0.5], 3),
+        ([0.75, 0.25, 0.0], [0.0, 0.25, 0.75], 2),
+        ([0.25] * 4, [0.125, 0.125, 0.375, 0.375], 3),
+        (zipf, zipf[::-1].copy(), 4),
+        ([1.0, 0.0, 0.0], [0.2, 0.3, 0.5], 4),
+    ]
+    rng = np.random.default_rng(2026)
+    drawn = [(*rng.dirichlet(np.full(size, 0.3), size=2), k) for size, k in ((5, 2), (20, 4), (100, 8), (1000, 16))]
+    return [(np.asarray(p), np.asarray(q), k) for p, q, k in (*given, *drawn)]
+
+
+def _bisected(p: np.ndarray, q: np.ndarray, k: int, *, steps: int) -> float:
+    """The division factor of the public peer: an interval [1, k] halved, its upper end."""
+    low, high = 1.0, float(k)
+    for _ in range(steps):
+        middle = (low + high) / 2
+        each = np.minimum(q / middle, p).sum()
+        low, high = (middle, high) if 1 - (1 - each) ** k >= middle * each else (low, middle)
+    return high
+
+
+def test_the_public_peers_acceptances() -> None:
+    """Its formulas, in the letters of this library, on ten instances."""
+    for p, q, k in _instances():
+        problem = otm.Problem(draft=p, target=q, law=otm.IID(k))
+        excess = np.maximum(q - p, 0)
+        assert otm.acceptance(otm.Naive(), problem) == pytest.approx((q * (1 - (1 - p) ** k)).sum(), abs=1e-12)
+        caught = np.minimum(p, q).sum() + (excess * (1 - (1 - p) ** (k - 1))).sum()
+        assert otm.acceptance(otm.NaiveTree(), problem) == pytest.approx(caught, abs=1e-12)
+        rest, reject, missed = q, 1.0, np.ones_like(q)
+        for _ in range(k):
+            rejected = max(1 - np.minimum(p, rest).sum(), 1e-6)
+            reject *= 1 - np.minimum(p, rest).sum()
+            missed = missed * (1 - np.maximum(p - rest, 0) / rejected)
+            left = np.maximum(rest - p, 0)
+            rest = left / left.sum() if left.any() else np.full_like(q, 1 / len(q))
+        stages = 1 - reject + reject * (rest * (1 - missed)).sum()
+        assert otm.acceptance(otm.RecursiveRejection(), problem) == pytest.approx(stages, abs=1e-12)
+        factor = _bisected(p, q, k, steps=int(np.ceil(np.log2((k - 1) / 1e-4))))
+        divided = otm.acceptance(otm.KSeq(gamma=factor), problem)
+        assert divided == pytest.approx(otm.acceptance(otm.KSeq(), problem), abs=2e-6)
+    p, q, k = _instances()[8]
+    problem = otm.Problem(draft=p, target=q, law=otm.IID(k))
+    assert otm.acceptance(otm.KSeq(gamma=_bisected(p, q, k, steps=4)), problem) == pytest.approx(0.5198, abs=5e-5)
+    assert otm.acceptance(otm.KSeq(), problem) == pytest.approx(0.5343, abs=5e-5)
+
+
+def test_the_divergence_of_cactus() -> None:
+    size = 1000
+    problem = otm.Problem(draft=np.repeat([2.0, 0.0], size // 2) / size, target=np.full(size, 1 / size), law=otm.IID(1))
+    rule = otm.Cactus(1 / (2 * size - 2))
+    assert rule.delta == pytest.approx(0.0005, abs=1e-6)
+    law = otm.lossy.output_law(rule, problem)[: size // 2]
+    assert float(law @ np.log(law * size)) == pytest.approx(np.log(2), abs=1e-9)
+    assert otm.acceptance(rule, problem) == pytest.approx(1.0, abs=1e-12)

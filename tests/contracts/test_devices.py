@@ -14,7 +14,7 @@ import torch
 
 import otm
 from otm import IID, Problem
-from otm.table.table import table_columns, unchecked_table
+from otm.table.table import Wanted, unchecked_table
 from tests.contracts.test_backends import CURVES, VALUES
 from tests.devices import Watch, fake_cuda, no_host
 from tests.overlap.test_bins import problems, slack
@@ -39,7 +39,7 @@ CALLS: dict[str, Callable[[Problem], Any]] = {
     **CURVES,
     "gamma_star": otm.verifiers.gamma_star,
     "acceptance_table": lambda p: otm.acceptance_table(draft=p.draft, target=p.target, k=[1, 2, 4]).values,
-    "unchecked_table": lambda p: unchecked_table(p.draft, p.target, None, None, table_columns([1, 2, 8])).values,
+    "unchecked_table": lambda p: unchecked_table(p.draft, p.target, None, None, Wanted.of([1, 2, 8], None)).values,
     "optimal_bracket": lambda p: otm.bounds.optimal_bracket(p, bins=64).lower,
     "list_matching_lower": otm.bounds.list_matching_lower,
     "poisson_matching_lower": one(IID, otm.bounds.poisson_matching_lower),
@@ -57,6 +57,10 @@ CALLS: dict[str, Callable[[Problem], Any]] = {
     "Cascade": one(IID, lambda p: otm.acceptance(otm.Cascade(), p)),
     "Cascade, OPT": one(IID, lambda p: otm.acceptance(otm.Cascade(rule="opt"), p)),
     "RelaxedAcceptance": one(IID, lambda p: otm.acceptance(otm.RelaxedAcceptance(), p)),
+    "BoundedRegret": one(IID, lambda p: otm.acceptance(otm.BoundedRegret(), p)),
+    "Mars": one(IID, lambda p: otm.acceptance(otm.Mars(), p)),
+    "ThresholdMatching": one(otm.TopK, lambda p: otm.acceptance(otm.ThresholdMatching(), p), 2),
+    "Cactus": one(IID, lambda p: otm.acceptance(otm.Cactus(), p)),
     "TvOptimal": lambda p: otm.acceptance(otm.TvOptimal(), p),
     "Fuzzy": one(IID, lambda p: otm.acceptance(otm.Fuzzy(), p)),
     "optimum of Greedy": one(otm.Greedy, otm.optimal_acceptance, 2),

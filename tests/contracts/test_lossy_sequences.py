@@ -31,6 +31,10 @@ LOSSY = [
     otm.Cascade(rule="opt", alpha=0.5),
     otm.Cascade(alpha=0.4),
     otm.RelaxedAcceptance(top=1, delta=0.2),
+    otm.BoundedRegret(0.4, fallback="target"),
+    otm.Mars(top_logit=4.0, fallback="target"),
+    otm.ThresholdMatching(),
+    otm.Cactus(),
     otm.Fuzzy(0.2),
     otm.Fuzzy(0.3, fallback="speculative"),
 ]

@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 import otm
 from figures import __main__ as command
-from figures import figure4
+from figures import figure4, lossy_rules
 from figures.paths import DATA
 from otm import drawing
 
@@ -166,6 +166,28 @@ def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built: P
     hits = round(data["accepted_share"] * data["samples"])
     assert binom.cdf(hits, data["samples"], data["optimum"]) > FALSE_ALARM / 2
     assert binom.sf(hits - 1, data["samples"], data["optimum"]) > FALSE_ALARM / 2
+
+
+def test_no_lossy_rule_is_above_its_frontier(built: Path) -> None:
+    data = _data(built, "lossy_rules")
+    for part in (data["one_draft"], data["siblings"]):
+        for row in part["rows"]:
+            assert row["acceptance"] <= min(1.0, part["optimum"] + row["tv"]) + 1e-12
+            assert row["gap"] >= -1e-12
+    assert {row["rule"] for row in data["one_draft"]["rows"] if abs(row["gap"]) < 1e-9} == set(lossy_rules.BETWEEN)
+    for row in data["chains"]["rows"]:
+        assert 1 <= row["tokens"] <= data["chains"]["length"] + 1
+        assert row["gap"] >= -1e-12
+
+
+def test_watermarks_end_at_the_race(built: Path) -> None:
+    for panel in _data(built, "watermark")["panels"]:
+        assert panel["acceptance"][0] == pytest.approx(panel["speculative"], abs=1e-12)
+        assert panel["acceptance"][-1] == pytest.approx(panel["race"], abs=1e-12)
+        assert panel["strength"][0] == pytest.approx(0.0, abs=1e-15)
+        assert panel["strength"][-1] == panel["entropy"]
+        assert np.all(np.diff(panel["strength"]) > 0)
+        assert np.all(np.diff(panel["acceptance"]) < 0)
 
 
 def test_steps_lose_nothing_on_one_level_and_little_on_two(built: Path) -> None:

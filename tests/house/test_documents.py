@@ -16,21 +16,40 @@ import typer
 from otm import __main__ as otm_command
 from tests.house.test_repository import NAMESPACES, ROOT, _tracked
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+SCHEMES = (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RUN = [
+    ROOT / "README.md",
+    ROOT / "docs" / "schemes.md",
+    *(p for p in DOCUMENTS if p.parent.name in ("start", "guide", "howto")),
+]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
-def test_readme_examples_print_the_numbers_beside_them(example: str) -> None:
+@pytest.mark.parametrize("document", RUN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_examples_print_the_numbers_beside_them(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples of a page run one after another, in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for example in re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(example, document.name, "exec"), names)
+        shown = [float(number) for number in re.findall(r"\d+\.\d+", printed.getvalue())]
+        for promised in re.findall(r"print\(.*\)  # (\d+\.\d+)", example):
+            # Half a unit in the last place that the comment shows.
+            unit = 10.0 ** -len(promised.partition(".")[2])
+            assert any(abs(number - float(promised)) <= 0.5 * unit + 1e-12 for number in shown), f"{promised} is not printed"
+
+
+def test_the_readme_shows_what_its_example_prints_and_is_short() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", text, re.DOTALL)
+    assert found is not None
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(example, "README.md", "exec"), {})
-    shown = [float(number) for number in re.findall(r"\d+\.\d+", printed.getvalue())]
-    for promised in re.findall(r"print\(.*\)  # (\d+\.\d+)", example):
-        # Half a unit in the last place that the comment shows.
-        unit = 10.0 ** -len(promised.partition(".")[2])
-        assert any(abs(number - float(promised)) <= 0.5 * unit for number in shown), f"{promised} is not printed"
+        exec(compile(found[1], "README.md", "exec"), {})
+    assert printed.getvalue() == found[2]
+    assert len(text.splitlines()) <= 120
 
 
 def _command_lines(document: Path) -> list[list[str]]:
@@ -69,15 +88,16 @@ def test_commands_in_documents_exist_with_their_options(document: Path) -> None:
         assert options <= known, f"{document.name}: {words[0]} has no {sorted(options - known)}"
 
 
-def test_every_analysis_command_is_in_the_readme() -> None:
+def test_every_analysis_command_is_in_its_table() -> None:
+    table = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     for name in _analysis_commands():
-        assert re.search(rf"^\| .*`{name}`", README, re.MULTILINE), f"python -m analysis {name} is not in the README's table"
+        assert re.search(rf"^\| .*`{name}`", table, re.MULTILINE), f"docs/commands.md has no row for {name}"
 
 
-def test_every_figure_is_in_the_readme() -> None:
+def test_every_figure_is_in_its_table() -> None:
     from figures.__main__ import DEFAULT, FURTHER
 
-    table = README.partition("## Figures")[2].partition("\n## ")[0]
+    table = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
     rows = "\n".join(line for line in table.splitlines() if line.startswith("| "))
     for name in DEFAULT:
         assert f"| {name.removeprefix('figure')} |" in rows, f"{name} has no row"
@@ -92,14 +112,14 @@ def test_every_figure_module_is_registered() -> None:
     assert drawn == set(DEFAULT + FURTHER)
 
 
-def test_names_in_the_readme_exist() -> None:
+def test_names_in_the_tables_of_calls_exist() -> None:
     """Calls named in tables: `name` in the second column of a table headed | what | call | reference |."""
-    tables = re.findall(r"^\| what \| call \| reference \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", README, re.MULTILINE)
+    tables = re.findall(r"^\| what \| call \| reference \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", SCHEMES, re.MULTILINE)
     assert len(tables) == 2
     for row in "".join(tables).splitlines():
         for path in re.findall(r"`([A-Za-z_.]+)[`(]", row.split(" | ")[1]):
             space, _, name = f"otm.{path}".rpartition(".")
-            assert name in importlib.import_module(space).__all__, f"the README names {path}"
+            assert name in importlib.import_module(space).__all__, f"docs/schemes.md names {path}"
 
 
 def test_every_document_is_listed() -> None:

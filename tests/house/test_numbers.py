@@ -45,10 +45,13 @@ SAID: dict[str, dict[str, list[str]]] = {
         ],
     },
     "otm.drafts.product_cut.MAX_TOKENS_TWO_DRAFTERS": {
-        "4,096": ["otm/drafts/product.py: two different drafters up to {} tokens", "README.md: two drafters up to V = {}"],
+        "4,096": [
+            "otm/drafts/product.py: two different drafters up to {} tokens",
+            "docs/schemes.md: two drafters up to V = {}",
+        ],
     },
     "otm.drafts.product_cut.MAX_TOKENS_MORE_DRAFTERS": {
-        "128": ["otm/drafts/product.py: more up to {} tokens", "README.md: more up to V = {} by a search"],
+        "128": ["otm/drafts/product.py: more up to {} tokens", "docs/schemes.md: more up to V = {} by a search"],
     },
     "otm.drafts.product_cut.CERTIFIED_GAP": {"1e-11": ["otm/drafts/product.py: certified to {}"]},
     "otm.drafts.iid_cut.LARGEST_MULTIPLIED_POWER": {"64": ["docs/theory.md: 2k u·[k ≤ {}]"]},
@@ -60,7 +63,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     },
     "otm.verifiers.tournament.MOST_TOKENS": {"64": ["otm/verifiers/tournament.py: an integer in [1, {}]"]},
     "otm.transport.lp.MAX_VARIABLES": {
-        "four million": ["otm/transport/lp.py: beyond {} variables", "README.md: up to {} variables"],
+        "four million": ["otm/transport/lp.py: beyond {} variables", "docs/schemes.md: up to {} variables"],
     },
     "otm.transport.lp.GAP_TOLERANCE": {
         "1e-9": [
@@ -83,14 +86,14 @@ SAID: dict[str, dict[str, list[str]]] = {
             "otm/verifiers/recursive_rejection.py: at most {} (else `TooLarge`",
             "otm/verifiers/rejection_without_replacement.py: beyond {} paths",
         ],
-        "10⁷": ["README.md: path states, up to {}"],
+        "10⁷": ["docs/schemes.md: path states, up to {}"],
     },
     "otm.verifiers.race.MAX_DRAFTABLE": {
         "512": [
             "otm/verifiers/race.py: with more than {} draftable tokens",
             "otm/verifiers/race.py: about a second at n = {}",
             "otm/verifiers/race.py: beyond {} tokens with p > 0",
-            "README.md: O(V²k·nodes), V ≤ {}",
+            "docs/schemes.md: O(V²k·nodes), V ≤ {}",
         ],
     },
     "otm.verifiers.race.MAX_PATHS": {"200,000": ["otm/verifiers/race.py: with more than {} entries"]},
@@ -103,6 +106,15 @@ SAID: dict[str, dict[str, list[str]]] = {
     },
     "otm.verifiers.optimal.bins._MOST_BINS": {"2²⁰": ["otm/verifiers/optimal/verifier.py: an integer from 1 to {}"]},
     "otm.comparison._MOST_SEQUENCES_BY_DEFAULT": {"4,096": ["otm/comparison.py: and beyond {}"]},
+    "otm.plot._MOST_NODES": {"400": ["otm/plot.py: TooLarge: beyond {} vertices", "otm/plot.py: drafted tokens; up to {}"]},
+    "otm.comparison.DEFAULT_SAMPLES": {"20,000": ["otm/comparison.py: None takes {} where no exact value"]},
+    "otm.audit.instances.MOST_SEQUENCES": {
+        "512": [
+            "otm/audit/callables.py: and `TooLarge` beyond {} draft sequences",
+            "otm/audit/callables.py: for a problem; `TooLarge` beyond {} of them",
+            "docs/audit.md: on at most {} draft sequences, some milliseconds each",
+        ]
+    },
     "otm.trees.shape.MAX_NODES": {
         "fifty million": [
             "otm/trees/shape.py: beyond {} vertices",
@@ -194,8 +206,8 @@ SAID: dict[str, dict[str, list[str]]] = {
             "analysis/report/page.html: Mean acceptance and its {} interval",
         ],
     },
-    "figures.figure1.SIZE": {"120": ["README.md: U({}) drafting"]},
-    "figures.figure2.DRAFT": {"0.25": ["README.md: Ber({}) drafting"]},
+    "figures.figure1.SIZE": {"120": ["docs/figures.md: U({}) drafting"]},
+    "figures.figure2.DRAFT": {"0.25": ["docs/figures.md: Ber({}) drafting"]},
 }
 
 ENTRIES = [

@@ -34,6 +34,7 @@ from otm.sequence import (
     TreeVerification,
     Uniforms,
     ZerothOrder,
+    best_step,
     completed_law,
     expected_step,
     generate,
@@ -132,8 +133,13 @@ class TestEveryDecoder:
             generate(decoder, draft=DRAFT, target=TARGET, context=[2], num_tokens=3, rng=rng(), eos=2)
 
     def test_different_vocabularies(self, decoder: Decoder) -> None:
-        with pytest.raises(otm.errors.InvalidParameter, match="one vocabulary; they have 3 and 2 tokens"):
-            step(decoder, draft=DRAFT, target=ZerothOrder([0.5, 0.5]), context=[], source=Uniforms(rng()))
+        narrow = ZerothOrder([0.5, 0.5])
+        for ask in (step_law, expected_step, best_step):
+            for draft, target, sizes in ((DRAFT, narrow, "3 and 2"), (narrow, TARGET, "2 and 3")):
+                with pytest.raises(otm.errors.ShapeMismatch, match=f"one vocabulary; they have {sizes} tokens"):
+                    ask(decoder, draft=draft, target=target, context=[])
+        with pytest.raises(otm.errors.ShapeMismatch, match="one vocabulary; they have 3 and 2 tokens"):
+            step(decoder, draft=DRAFT, target=narrow, context=[], source=Uniforms(rng()))
 
     def test_one_batch_per_step_for_the_target_one_per_level_for_the_draft(self, decoder: Decoder) -> None:
         draft, target = Counting(DRAFT), Counting(TARGET)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import otm
@@ -61,6 +62,6 @@ def test_a_stem_and_one_branch_are_a_chain() -> None:
 
 
 def test_wrong_arguments() -> None:
-    for wrong in ({"num_nodes": 0}, {"num_nodes": 2, "draft_cost": -1.0}):
-        with pytest.raises(otm.errors.InvalidParameter):
+    for wrong in ({"num_nodes": 0}, {"num_nodes": np.ones((50, 2))}, {"num_nodes": 2, "draft_cost": -1.0}):
+        with pytest.raises(otm.errors.InvalidParameter, match=r"(?s)^.{,200}$"):
             delayed_expansions(multipath, **MODELS, **wrong)

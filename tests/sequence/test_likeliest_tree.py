@@ -110,5 +110,5 @@ def test_wrong_arguments() -> None:
             LikeliestTree(**wrong)
     with pytest.raises(otm.errors.InvalidParameter, match="LikeliestTree"):
         matched_tokens(Gsd(TreeShape.chain(2)), draft=model, target=model, context=[])  # type: ignore[arg-type]
-    with pytest.raises(otm.errors.InvalidParameter, match="one vocabulary"):
+    with pytest.raises(otm.errors.ShapeMismatch, match="one vocabulary"):
         matched_tokens(LikeliestTree(2, 2), draft=model, target=ZerothOrder([1.0]), context=[])

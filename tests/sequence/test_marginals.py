@@ -85,6 +85,9 @@ def test_positions_and_wrong_arguments() -> None:
     for outside in ([0], [0, 0, 0, 0]):
         with pytest.raises(otm.errors.InvalidParameter, match="2 positions after 2 tokens"):
             model.next(outside)
+    for wrong in (3, None, "ab", np.array(3)):
+        with pytest.raises(otm.errors.InvalidParameter, match="context must be a sequence of tokens"):
+            model.next(wrong)  # type: ignore[arg-type]
     with pytest.raises(otm.errors.InvalidDistribution, match="one distribution per position"):
         BlockMarginals([0.5, 0.5])  # type: ignore[arg-type]
     with pytest.raises(otm.errors.InvalidParameter):

@@ -77,7 +77,7 @@ class Whimsical(PredictableTree):
     rule: otm.Verifier | None
 
     @property
-    def verification(self) -> otm.Verifier | None:
+    def verifier(self) -> otm.Verifier | None:
         return self.rule
 
     @property

@@ -71,6 +71,20 @@ def test_every_antichain_is_respected_and_the_cuts_bind(seed: int) -> None:
         assert cut.hit == pytest.approx(1 - (1 - sum(mass[path] for path in cut.paths)) ** 3, abs=1e-15)
 
 
+@pytest.mark.parametrize(
+    ("size", "length", "k", "spread", "seed"),
+    [(2, 2, 2, 6.0, 571242538), (3, 2, 3, 6.0, 612445087), (3, 3, 4, 6.0, 9502183)],
+)
+def test_tiny_masses(size: int, length: int, k: int, spread: float, seed: int) -> None:
+    """Small antichains bind: a solver with absolute tolerances sees nothing of them, the repair of the whole does."""
+    rng = np.random.default_rng(seed)
+    tables = [otm.from_logits(spread * rng.normal(size=(size + 1, size))) for _ in range(2)]
+    contexts = [path for n in range(length) for path in itertools.product(range(size), repeat=n)]
+    draft, target = (TableModel({path: table[path[-1] if path else size] for path in contexts}) for table in tables)
+    found = best_step(DraftSelection(k, length), draft=draft, target=target, context=[])
+    assert 0 <= found.gap <= 1e-9
+
+
 @pytest.mark.parametrize("size, length, k", [(8, 3, 8), (20, 2, 4)])
 def test_far_beyond_enumeration(size: int, length: int, k: int) -> None:
     draft, target = smooth_models(size, length, 0)
@@ -125,7 +139,7 @@ def test_the_largest_excess_is_that_of_all_antichains(seed: int) -> None:
 
 def test_a_solver_that_is_wrong_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = module()._solve
-    monkeypatch.setattr(module(), "_solve", lambda *args: tuple(0.9 * part for part in honest(*args)))
+    monkeypatch.setattr(module(), "_solve", lambda *a, **b: tuple(0.9 * part for part in honest(*a, **b)))
     draft, target = smooth_models(2, 2, 3)
     with pytest.raises(otm.errors.SolverFailure, match="must agree within 1e-09"):
         best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])

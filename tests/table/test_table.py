@@ -19,7 +19,7 @@ import otm
 from otm import _arrays
 from otm._numba import code_path
 from otm.overlap import OverlapCurve
-from otm.table import TableColumn, acceptance_table, table_columns
+from otm.table import TableColumn, acceptance_table, arrays, table_columns
 from otm.table import table as module
 from otm.table.table import DESCRIPTIONS
 from tests import strategies
@@ -53,6 +53,11 @@ TOO_EXPENSIVE = {
     ("Ensemble", "IID"),  # 1 − w TV, TV is there
     ("Cascade", "IID"),
     ("RelaxedAcceptance", "IID"),
+    ("BoundedRegret", "IID"),
+    ("Mars", "IID"),
+    ("ThresholdMatching", "IID"),
+    ("ThresholdMatching", "TopK"),
+    ("Cactus", "IID"),
     ("Naive", "WithoutReplacement"),
     ("Race", "WithoutReplacement"),
     ("Mentored", "IID"),
@@ -221,6 +226,62 @@ def test_long_compiled_rows_are_what_numpy_says() -> None:
                     np.testing.assert_allclose(*(table.description[entry] for table in tables), rtol=1e-10, atol=1e-12)
 
 
+SELECTIONS = (
+    ("kseq_iid",),
+    ("optimum_iid", "recursive_rejection_iid", "tv"),
+    tuple(name for name in module.NAMES if name not in arrays.RACES),
+    tuple(name for name in module.NAMES if name not in arrays.RACES | arrays.LOGARITHMIC),
+    ("naive_iid", "maximal_iid", "target_entropy"),
+    ("race_iid", "spechub_greedy"),
+    ("typical_acceptance_iid", "minhash_iid"),
+)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_choice_of_columns_has_the_values_of_all(way: str) -> None:
+    """Rows without a sort are held against sorted ones, on short rows, on long ones and on those with few tokens alive."""
+    for width, ks in ((40, [1, 2, 7]), (1024, [1, 2, 64, 65]), (5000, list(range(1, 9)))):
+        p, q = (np.stack(rows) for rows in zip(*((p, q) for _, p, q in problems(width, 3)), strict=True))
+        sparse = np.where(np.random.default_rng(4).random(p.shape) < 0.1, 1.0, 0.0)
+        sparse[:, :2] = 1.0
+        p, q = (np.concatenate([a, otm.normalise(a * sparse + 1e-9 * (sparse > 0))]) for a in (p, q))
+        with by(way):
+            plain = acceptance_table(draft=p, target=q, k=ks)
+            for columns in SELECTIONS:
+                table = acceptance_table(draft=p, target=q, k=ks, columns=columns)
+                assert table.columns == table_columns(ks, columns=columns)
+                assert {column.stem for column in table.columns} == set(columns) - set(DESCRIPTIONS)
+                assert tuple(table.description) == tuple(name for name in DESCRIPTIONS if name in columns)
+                for column in table.columns:
+                    np.testing.assert_allclose(
+                        table[column.name], plain[column.name], rtol=0, atol=rounding(width, column.k), err_msg=column.name
+                    )
+                for name, values in table.description.items():
+                    np.testing.assert_allclose(values, plain.description[name], rtol=1e-12, atol=1e-12)
+
+
+def test_rows_without_the_races_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But those whose groups are too long to be put in order by hand: nearly equal ratios in the middle, far ones around."""
+    from otm.table import compiled
+
+    rng = np.random.default_rng(8)
+    q = np.full((2, 4096), 1 / 4096)
+    p = q * np.exp(rng.standard_normal(q.shape))
+    p[1] = q[1] * (1 + 1e-9 * (rng.random(4096) - 0.5))
+    p[1, :64] = otm.normalise(np.exp(rng.standard_normal(64))) / 64
+    p = otm.normalise(p)
+    sort, put = [], compiled.put_in_order
+    monkeypatch.setattr(compiled, "sort_packed", lambda order: pytest.fail("sorted"))
+    monkeypatch.setattr(compiled, "put_in_order", lambda *row: sort.append(put(*row)))
+    names = ["optimum_iid", "kseq_iid"]
+    found = acceptance_table(draft=p, target=q, k=[1, 4], columns=names)
+    assert len(sort) == 1
+    monkeypatch.undo()
+    plain = acceptance_table(draft=p, target=q, k=[1, 4])
+    for column in found.columns:
+        np.testing.assert_allclose(found[column.name], plain[column.name], rtol=0, atol=rounding(4096, column.k))
+
+
 def test_moments_stand_for_the_powers_and_quotients_of_a_stretch() -> None:
     """At the edge of the stretch's width, from tiny match probabilities to 1, for few and many drafts; one term less shows."""
     from otm.table import compiled
@@ -232,7 +293,7 @@ def test_moments_stand_for_the_powers_and_quotients_of_a_stretch() -> None:
         q = np.full(len(hit), 1 / len(hit))
         for k in (1, 2, 8, 9, 100, 10**4, 10**6):
             moments = np.zeros((2, compiled._TERMS))
-            compiled._add_moments(q, here, moments[0])
+            compiled._add_moments(*(np.append(a, np.zeros(compiled._BLOCK - len(a))) for a in (q, here)), moments[0])
             per_k = np.zeros((len(compiled.PER_K), 1))
             compiled._close_stretch(moments, centre, np.array([k]), per_k)
             together, missed = per_k[compiled._LIST_RACE, 0], per_k[compiled._POISSON, 0]
@@ -250,7 +311,7 @@ def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(monkeypatch: 
     q[1, ::2] = p[1, ::2] = 0.0  # only tokens with mass are sorted
     put, seen = compiled.put_in_order, []
     monkeypatch.setattr(compiled, "put_in_order", lambda p, q, order: seen.append((put(p, q, order), order.copy())))
-    found, _, _ = compiled.chunk_values(p, q, [1, 3])
+    found, _, _ = compiled.chunk_values(p, q, [1, 3], otm.table.table.NAMES)
     assert [len(order) for _, order in seen] == [300, 150]
     unit_p, unit_q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
     for row, (_, order) in enumerate(seen):
@@ -347,8 +408,8 @@ def test_both_ways_compute_what_is_declared_with_the_same_constants() -> None:
     mass = otm.examples.dirichlet(9, rng=np.random.default_rng(8), rows=2)
     declared = {(column.stem, column.k) for column in table_columns((1, 2, 3))}
     turned = mass[::-1].copy()
-    by_arrays = arrays.chunk_values(mass, turned, np.log(mass), np.log(turned), [1, 2, 3])
-    for values, described in (by_arrays, compiled.chunk_values(mass, turned, [1, 2, 3])[:2]):
+    by_arrays = arrays.chunk_values(mass, turned, np.log(mass), np.log(turned), [1, 2, 3], module.NAMES)
+    for values, described in (by_arrays, compiled.chunk_values(mass, turned, [1, 2, 3], module.NAMES)[:2]):
         assert set(values) == declared
         assert tuple(described) == DESCRIPTIONS
 
@@ -472,3 +533,6 @@ def test_impossible_requests() -> None:
         acceptance_table(draft=[0.5, 0.6], target=[0.5, 0.5], k=[1])
     with pytest.raises(otm.errors.InvalidParameter, match="column"):
         acceptance_table(draft=[1.0], target=[1.0], k=[1])["no such"]
+    for columns, said in ((["kseq_iid_k1"], "got 'kseq_iid_k1'"), ([], "at least one"), ("tv", "got 't'")):
+        with pytest.raises(otm.errors.InvalidParameter, match=said):
+            acceptance_table(draft=[1.0], target=[1.0], k=[1], columns=columns)

@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import otm
+from otm.errors import InvalidParameter
 from otm.trees.surface import CostSurface, read_costs
 
 BATCHES, CONTEXTS, TOKENS = (1, 4, 16), (128, 1024), (1, 2, 9)
@@ -93,6 +95,17 @@ def latency(context: int) -> dict[str, Any]:
         "passes": passes,
         "manifest": manifest,
     }
+
+
+def test_a_record_of_advise_holds_a_surface(tmp_path: Path) -> None:
+    costs = CostSurface.of_points({(1, 0): 0.002}, {(1, 0, 1): 0.02, (1, 0, 3): 0.021}, source="by hand")
+    path = tmp_path / "advice.json"
+    path.write_text(json.dumps({"format": "otm.advice", "costs": {"passes": costs.to_json()}}), encoding="utf-8")
+    np.testing.assert_array_equal(read_costs(path).target, costs.target)
+    for damaged in ({}, {"costs": 3}, {"costs": {"passes": "[]"}}, {"costs": {"passes": {}}}):
+        path.write_text(json.dumps({"format": "otm.advice"} | damaged), encoding="utf-8")
+        with pytest.raises(InvalidParameter, match=r"costs\.passes"):
+            read_costs(path)
 
 
 def test_records_of_latency_are_put_together_by_context(tmp_path: Path) -> None:

@@ -40,6 +40,19 @@ class TestRaoBlackwell:
         assert found.low <= value <= found.high
         assert found.high - found.low < 0.05
 
+    def test_a_rare_rejection_is_not_estimated_by_none(self) -> None:
+        """The first stage rejects with probability 9e-10; samples drawn without regard to that are 0 but once in 5e8."""
+        rare = 4.7e-10
+        problem = otm.Problem(
+            draft=[rare, rare, 1 - 4 * rare, rare, rare],
+            target=[2e-19, 7e-19, 1 - 4 * rare, 2 * rare, 2 * rare],
+            law=otm.WithoutReplacement(3),
+        )
+        value = float(recursive_without_replacement(exact.exact(problem.draft), exact.exact(problem.target), 3)[0])
+        found = otm.verifiers.rao_blackwell_acceptance(problem, samples=200, rng=np.random.default_rng(0), confidence=1 - 1e-9)
+        assert found.low - 1e-12 <= value <= found.high + 1e-12
+        assert found.high - found.low < 1e-9
+
     def test_nothing_to_reject(self) -> None:
         """Where q = p to rounding, stages reject nothing, and no token is left to be drawn as rejected."""
         rng = np.random.default_rng(0)

@@ -139,6 +139,13 @@ BROKEN: tuple[Mutant, ...] = (
         name="one-hot ratio for a sampled draft",
     ),
     _plain(
+        Candidate(one_token.either_of_two_samples),
+        "Two samples of the target are drawn, and a draft that equals either is a match.",
+        Fraction(551, 8000),
+        "AMD-AGI/FLy",
+        name="either of two samples",
+    ),
+    _plain(
         Candidate(one_token.accept_everything),
         "The count of matches is wrong, so that every draft passes.",
         Fraction(3, 10),

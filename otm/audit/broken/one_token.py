@@ -100,6 +100,12 @@ def one_hot_ratio(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool
     return draw(np.maximum(q - p, 0.0), uniforms[1]), False
 
 
+def either_of_two_samples(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    """Draw from q twice and accept a draft that either is."""
+    x, samples = int(drafts[0]), [draw(q, u) for u in uniforms[:2]]
+    return (x, True) if x in samples else (samples[0], False)
+
+
 def accept_everything(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
     """Count every draft as a match."""
     return int(drafts[0]), True

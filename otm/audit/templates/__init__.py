@@ -1,7 +1,7 @@
 """Files to start an audit from, one for each kind of code that does not fit one call: they run as they are, on a stand-in.
 
 ``otm audit --template tree > my_tree.py`` writes one; put your own function where the stand-in is, then ``otm audit
-my_tree:candidate``. As they stand: ``otm audit otm.audit.templates.tree:candidate``.
+my_tree.py``. As they stand: ``otm audit otm.audit.templates.tree``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A whole generation loop: ``otm audit FILE:candidate``.
+"""A whole generation loop: ``otm audit FILE.py``.
 
 `candidate(draft, target, request)` returns `request.length` new tokens for each prompt, or fewer up to and with `request.end`. The
 models are called as real ones, `model(input_ids, attention_mask, cache, use_cache)` -> `.logits` (raw) and `.cache`, in NumPy, or

@@ -1,4 +1,4 @@
-"""A verifier that takes raw logits and applies temperature, top-k, top-p or min-p itself: ``otm audit FILE:candidate``.
+"""A verifier that takes raw logits and applies temperature, top-k, top-p or min-p itself: ``otm audit FILE.py``.
 
 `verify(draft_logits, target_logits, drafts, uniforms, temperature)` gets logits (V,), or (γ, V) and (γ + 1, V) for a block. What it
 should do with them stands in `LogitCandidate` below; each temperature is audited, 0 is greedy. A verifier without the last

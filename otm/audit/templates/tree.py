@@ -1,4 +1,4 @@
-"""A kernel that takes a drafted tree and returns a path, with the arrays of SGLang, EAGLE or Sequoia: ``otm audit FILE:candidate``.
+"""A kernel that takes a drafted tree and returns a path, with the arrays of SGLang, EAGLE or Sequoia: ``otm audit FILE.py``.
 
 Each of the three functions below turns a kernel with that engine's arrays into what is audited, `verify(tree, rng)` -> the accepted
 tokens and the one after them. Node 0 is the root, the last token of the text. `siblings` says how the trees are drafted: "with"

@@ -1,4 +1,4 @@
-"""A Triton kernel, interpreted on the CPU, so that it is audited without a GPU: ``otm audit FILE:candidate``.
+"""A Triton kernel, interpreted on the CPU, so that it is audited without a GPU: ``otm audit FILE.py``.
 
 `TRITON_INTERPRET=1` must be set before Triton is imported, which `compiled` sees to; tensors stay on the CPU. Needs Triton and
 torch; without them the audit ends with what to install. What the interpreter computes is what the kernel says, in NumPy: races

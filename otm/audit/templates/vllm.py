@@ -1,4 +1,4 @@
-"""A rejection sampler with the flattened arrays of vLLM: ``otm audit FILE:candidate``.
+"""A rejection sampler with the flattened arrays of vLLM: ``otm audit FILE.py``.
 
 `from_rejection_sampler` turns a function of vLLM's kind into what is audited: γ + 1 tokens jointly, in batches whose rows differ.
 The bonus token is drawn by the caller, from the last row of the target, as there.

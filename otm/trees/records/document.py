@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from otm._json import plain_json
 from otm.errors import InvalidParameter, TooLarge
 from otm.trees.records.record import AcceptanceRecord
 
@@ -41,7 +42,7 @@ class Document:
         stripped = self.text.strip()
         if stripped[:1] in ("{", "["):
             try:
-                return (json.loads(stripped, object_pairs_hook=_object, parse_constant=_constant),)
+                return (plain_json(stripped, constant=_missing),)
             except json.JSONDecodeError:
                 pass  # JSON lines begin as JSON does
             except RecursionError as error:
@@ -51,7 +52,7 @@ class Document:
             line = line.strip().removeprefix("data:").strip()
             if line[:1] in ("{", "["):
                 try:
-                    found.append(json.loads(line, object_pairs_hook=_object, parse_constant=_constant))
+                    found.append(plain_json(line, constant=_missing))
                 except json.JSONDecodeError:
                     continue  # a log may quote braces
                 except RecursionError as error:
@@ -160,12 +161,5 @@ def integers(value: object, name: str) -> list[int]:
     return value
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise InvalidParameter("The record must name every key once; one is there twice. Remove one of them.")
-    return found
-
-
-def _constant(name: str) -> float:
+def _missing(name: str) -> float:
     return math.nan  # benchmarks write NaN into fields that do not matter here; a field that does is checked

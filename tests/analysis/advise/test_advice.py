@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -16,7 +17,8 @@ from analysis.advise.advice import Advice, Asked, Row, advise
 from analysis.advise.comparison import Tokens, speedup, verdict_of
 from analysis.advise.costs import StepModel
 from analysis.advise.engines import chain_settings, engine_chain
-from analysis.advise.families import FAMILIES, Limits, Plan, widths
+from analysis.advise.families import FAMILIES, Limits, Plan, Reading, Work, widths
+from analysis.advise.lost import Lost, Share
 from analysis.advise.screen import WIDTH, screen, trial_table
 from analysis.advise.trial import Trial, tried
 from analysis.advise.walk import Walk
@@ -24,7 +26,9 @@ from analysis.decode.decoder_text import decoder_from_text, levels_of
 from analysis.decode.plain import PLAIN
 from analysis.errors import AnalysisError
 from analysis.layout import SHIPPED_PAIR
-from otm.sequence import DraftSelection, Gsd, MarkovModel, SpeculativeSampling, markov_pair
+from analysis.run.losses import PARTS
+from otm import Processing
+from otm.sequence import DraftSelection, Gsd, LikeliestTree, MarkovModel, SpeculativeSampling, markov_pair
 from otm.trees import CostSurface, Speedup, TreeShape, read_costs
 
 MODEL = StepModel((1e-3, 0.0), ((0, 8, 64), (4e-3, 5e-3, 12e-3)), {})
@@ -40,7 +44,7 @@ def status(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:
 
 
 def row(decoder: object, value: float, *, over_chain: float = 1.0, spread: float = 0.05) -> Row:
-    plan = Plan("static tree" if isinstance(decoder, Gsd) else "chain", "text", decoder, ())  # type: ignore[arg-type]
+    plan = Plan("static tree" if isinstance(decoder, Gsd) else "chain", "text", decoder, (), Work.of(decoder))  # type: ignore[arg-type]
     limits = [Speedup(v, v * (1 - spread), v * (1 + spread)) for v in (value, over_chain)]
     return Row(plan, 2.4, (2e-3, 5e-3, 1e-3), *limits)
 
@@ -59,8 +63,12 @@ def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
     )
 
 
+ONE = Work.of(SpeculativeSampling(1))
 CHAIN, SLOW = row(SpeculativeSampling(2), 1.2), row(SpeculativeSampling(1), 0.8)
 TREE = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.25)
+HALF = Share(0.5, 0.45, 0.55)
+PARTS_LOST = dict.fromkeys(PARTS, Share(0.0, 0.0, 0.0)) | {"ranking": Share(0.3, 0.2, 0.4), "shape": Share(0.2, 0.1, 0.3)}
+GONE = Lost(HALF, PARTS_LOST, 4, 3, Share(2.1, 2.0, 2.2), Share(3.0, 2.9, 3.1), 40)
 SURROUNDINGS = {"on": "cpu", "threads": 2}
 
 
@@ -78,12 +86,17 @@ SURROUNDINGS = {"on": "cpu", "threads": 2}
     ],
 )
 def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, second: str) -> None:
-    text = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES)
+    text = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE)
     lines = text.splitlines()
     assert lines[0].startswith(first) and second in lines[1]
     copied = [line for line in lines if line.startswith(tuple(f"  {engine}: " for engine in chain_settings("", 1)))]
     assert all(len(line) <= WIDTH for line in lines if line not in copied)
-    assert len(lines) <= 36
+    assert len(lines) <= 40
+    words = " ".join(text.split())
+    assert (
+        "50 % (45 to 55) of first drafts are accepted; lost are 30 % to the draft's ranking, 20 % to the draft's shape."
+        in words
+    )
     assert not any("not surely faster" in line for line in lines)
     if given.best is not given.chain:
         assert "1.25 x the best chain, of 2 (1.19 to 1.31)" in lines[2]
@@ -91,7 +104,9 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
 
 def test_a_plan_that_is_not_surely_faster_than_the_chain_says_so() -> None:
     near = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.02)
-    text = screen(advice("speculate", near, CHAIN, chain=CHAIN), draft="small", surroundings=SURROUNDINGS, passes=PASSES)
+    text = screen(
+        advice("speculate", near, CHAIN, chain=CHAIN), draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE
+    )
     assert "1.02 x the best chain, of 2 (0.97 to 1.07)\n  not surely faster than that chain" in text
 
 
@@ -100,17 +115,30 @@ def test_engines_are_told_what_passes_alone_say() -> None:
     chain = engine_chain((1.6, 2.0, 2.2), MODEL, timed=SLOW.over_plain)
     assert chain.length == 2 and chain.speedup.value == pytest.approx(1.28) and chain.may_pay
     assert chain.speedup.low == pytest.approx(1.28 * 0.95)
-    text = screen(advice("do not speculate", SLOW, chain=SLOW), draft="small", surroundings=SURROUNDINGS, passes=PASSES)
+    text = screen(
+        advice("do not speculate", SLOW, chain=SLOW), draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE
+    )
     for engine, setting in chain_settings("small", 2).items():
         assert f"  {engine}: {setting}" in text
     dear = StepModel((4e-3, 0.0), MODEL.target, {})
     assert not engine_chain((1.6, 2.0, 2.2), dear, timed=SLOW.over_plain).may_pay
 
 
+def test_a_likeliest_tree_is_told_to_the_engine_that_drafts_one() -> None:
+    decoder = LikeliestTree(12, 3)
+    plan = Plan("likeliest tree", "LikeliestTree(12, 3)", decoder, (), Work(2.5, 9.0, 12))
+    best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Speedup(1.4, 1.3, 1.5), Speedup(1.1, 1.05, 1.15))
+    text = screen(
+        advice("speculate", best, CHAIN, chain=CHAIN), draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE
+    )
+    assert text.startswith("SPECULATE: likeliest tree of 12, depth 3")
+    assert text.endswith("--speculative-num-steps 3 --speculative-eagle-topk 8 --speculative-num-draft-tokens 13")
+
+
 def test_what_limits_is_what_would_help_most() -> None:
     """2.4 tokens, 4 ms plain, steps of 2 + 5 + 1 ms: free drafts: 9.6/6; cheap checking, no Python: 9.6/7; all accepted: 12/8."""
     text = " ".join(
-        screen(advice("speculate", CHAIN, chain=CHAIN), draft="s", surroundings=SURROUNDINGS, passes=PASSES).split()
+        screen(advice("speculate", CHAIN, chain=CHAIN), draft="s", surroundings=SURROUNDINGS, passes=PASSES, gone=GONE).split()
     )
     assert "limits what drafting costs: with free draft calls, the fastest plan would give 1.60 x" in text
 
@@ -118,11 +146,11 @@ def test_what_limits_is_what_would_help_most() -> None:
 def test_tokens_cluster_by_prompt() -> None:
     """Tokens 4 + 2 over 2 + 2 steps; the prompts' influences on log 1.5 are (4 − 3)/6 and (2 − 3)/6."""
     walks = tuple(Walk(steps, tokens, 1.0) for steps, tokens in ((1.0, 2.5), (1.0, 1.5), (2.0, 2.0)))
-    tokens = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks)], [7, 7, 3])
+    tokens = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks, ONE)], [7, 7, 3])
     assert tokens.mean.tolist() == [1.5]
     np.testing.assert_allclose(sorted(tokens.influence[:, 0]), [-1 / 6, 1 / 6])
     np.testing.assert_allclose(tokens.errors(tokens.influence), [1 / 3])
-    alone = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks)], [0, 0, 0])
+    alone = Tokens.of([Plan("chain", "", SpeculativeSampling(1), walks, ONE)], [0, 0, 0])
     assert np.isnan(alone.critical(error=0.05, seed=0))
     nothing_sure = speedup(1.5, alone.influence[:, 0], alone, clock_error=0.0, critical=float("nan"))
     assert verdict_of(nothing_sure, []) == "undecided"
@@ -155,7 +183,7 @@ def test_clock_errors_widen_intervals() -> None:
 
 def test_steps_are_modelled_from_their_pieces() -> None:
     model = StepModel((1e-3, 1e-4), ((0, 4), (4e-3, 6e-3)), {"chain": (1e-3, 1e-4, 1e-5)})
-    plan = Plan("chain", "", SpeculativeSampling(2), ())
+    plan = Plan("chain", "", SpeculativeSampling(2), (), Work.of(SpeculativeSampling(2)))
     assert model.seconds(plan) == pytest.approx(2 * 1.1e-3 + 5e-3 + 1e-3 + 2e-4 + 2e-5)
     assert model.checking(8) == pytest.approx(8e-3)
     assert widths(TreeShape.from_parents([0, 0, 1, 2, 3])) == [1, 2, 1]
@@ -168,21 +196,20 @@ def test_plans_keep_to_the_limits(limits: Limits) -> None:
     p, q = rng.dirichlet(np.ones(20), size=(2, 4))
     from analysis.advise.texts import Text
 
-    text = Text(0, (0,), q.argmax(axis=1), p, q)
+    text, model = Text(0, (0,), q.argmax(axis=1), p, q), MarkovModel(rng.dirichlet(np.ones(20), size=20))
     for family in FAMILIES:
-        law = family.law(text, limits=limits, eos=None, rng=rng)
+        law = family.law(Reading(text, model, limits, 3, None, rng))
         plans = list(family.plans([law], limits=limits, starts=3))
         assert len({plan.text for plan in plans}) == len(plans)
         for plan in plans:
-            shape = plan.decoder.shape
-            assert shape.num_nodes <= limits.nodes and shape.depth <= limits.depth
+            assert plan.decoder.num_nodes <= limits.nodes and plan.decoder.depth <= limits.depth
             assert decoder_from_text(plan.text) == plan.decoder
             if isinstance(plan.decoder, DraftSelection):
                 assert plan.decoder.num_drafts <= limits.sequences and levels_of(plan.text) is not None
             (walk,) = plan.walks
-            assert walk.steps <= walk.tokens <= walk.steps * (1 + shape.depth) + 1e-9
+            assert walk.steps <= walk.tokens <= walk.steps * (1 + plan.decoder.depth) + 1e-9
         for decoder in family.probes(limits):
-            assert decoder.shape.num_nodes <= limits.nodes and decoder.shape.depth <= limits.depth
+            assert decoder.num_nodes <= limits.nodes and decoder.depth <= limits.depth
 
 
 def test_a_run_stands_beside_its_prediction() -> None:
@@ -243,21 +270,29 @@ def test_the_command_on_the_shipped_pair(
     prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
     prompts.write_text("\n".join((SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]), encoding="utf-8")
     sizes = "--num-tokens 6 --max-nodes 4 --max-depth 2 --sequences 2 --seconds 0 --repeats 1 --threads 1"
-    own = "--temperature 0.8 --top-p 0.95 --draft-temperature 0.6 --draft-top-k 50 --device cpu --run"
+    own = (
+        "--temperature 0.8 --top-p 0.95 --order vllm --draft-temperature 0.6 --draft-top-k 50 --min-p 0.001 --device cpu --run"
+    )
     arguments = ["analysis", "advise", "--prompts", str(prompts), "--out", str(out), *f"{sizes} {own}".split()]
     assert status(monkeypatch, arguments) == 0
     printed = capsys.readouterr().out
     assert "SPECULATE" in printed.splitlines()[0] and "\nrun     2 texts" in printed
     record = json.loads(out.read_text(encoding="utf-8"))
     assert record["verdict"] in ("speculate", "do not speculate", "undecided")
-    assert record["manifest"]["processing"]["draft"] == {"temperature": 0.6, "top_p": 0.95, "top_k": 50}
+    sides = {side: Processing(**one) for side, one in record["manifest"]["processing"].items()}
+    wanted = Processing(temperature=0.8, top_p=0.95, min_p=0.001, order="vllm")
+    assert sides == {"target": wanted, "draft": dataclasses.replace(wanted, temperature=0.6, top_k=50)}
     assert record["run"][0]["name"] == "plain decoding"
+    gone = record["lost"]
+    assert gone["accepted"]["value"] + sum(part["value"] for part in gone["parts"].values()) == pytest.approx(1.0, abs=1e-9)
+    assert gone["tokens"]["value"] <= gone["clairvoyant"]["value"]
     assert {one["family"] for one in record["rows"]} == {family.name for family in FAMILIES}
     decoders = [decoder_from_text(one["decoder"]) for one in record["rows"]]
-    assert max(decoder.shape.num_nodes for decoder in decoders) <= 4
+    assert max(decoder.num_nodes for decoder in decoders) <= 4
     costs = tmp_path / "costs.json"
     costs.write_text(record["costs"]["passes"], encoding="utf-8")
     assert read_costs(costs).tokens[0] == 1
+    np.testing.assert_array_equal(read_costs(out).target, read_costs(costs).target)
 
 
 @pytest.mark.parametrize(

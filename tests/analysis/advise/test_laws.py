@@ -9,10 +9,13 @@ import pytest
 
 import otm
 from analysis.advise.laws import RankLaw, kseq_survivors, optimal_survivors, race_ranks, rejection_ranks
+from analysis.advise.texts import Text
+from analysis.advise.trees import MatchLaw, matches
 from analysis.advise.walk import along_all_lengths, along_sequences, along_tree, tree_gains
 from otm.drafts import IID, WithoutReplacement
 from otm.drafts.base import enumerate_drafts
-from otm.sequence import DraftSelection, Gsd, MarkovModel, expected_step, markov_pair
+from otm.sequence import Absorbing, DraftSelection, Gsd, LikeliestTree, MarkovModel, expected_step, markov_pair, matched_tokens
+from otm.sequence.source import Outcomes
 from otm.trees import TreeShape, acceptance_vector
 
 LAWS = ((kseq_survivors, otm.KSeq()), (optimal_survivors, otm.Optimal()))
@@ -167,3 +170,55 @@ def test_a_tree_without_branches_walks_as_its_chain() -> None:
     assert (gains[0], gains.sum()) == pytest.approx((tree.steps, tree.tokens), abs=1e-12)
     cut = along_tree(short, shape=TreeShape.chain(3), starts=9)
     assert (several[1][0], several[1].sum()) == pytest.approx((cut.steps, cut.tokens), abs=1e-12)
+
+
+def text_of(draft: MarkovModel, target: MarkovModel, tokens: tuple[int, ...]) -> Text:
+    contexts = [(0, *tokens[:i]) for i in range(len(tokens))]
+    p, q = (np.array([model.next(context) for context in contexts]) for model in (draft, target))
+    return Text(0, (0,), np.array(tokens), p, q)
+
+
+def matched(draft: MarkovModel, text: Text, starts: int, eos: int | None = None) -> MatchLaw:
+    return matches(draft, text, sizes=(1, 2, 4, 7), depth=3, starts=starts, eos=eos)
+
+
+def test_likeliest_trees_yield_their_exact_expectation() -> None:
+    """Averaged over every text, the first step's tokens are those that the library computes for every size and depth."""
+    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
+    whole: dict[tuple[int, int], float] = {}
+    for tokens in itertools.product(range(3), repeat=3):
+        text = text_of(draft, target, tokens)
+        law, mass = matched(draft, text, 1), float(np.prod(text.target[np.arange(3), list(tokens)]))
+        for size, depth in itertools.product(law.sizes, (1, 2, 3)):
+            whole[size, depth] = whole.get((size, depth), 0.0) + mass * law.walk(size=size, depth=depth).tokens
+    for (size, depth), found in whole.items():
+        exact = matched_tokens(LikeliestTree(size, depth), draft=draft, target=target, context=[0])[-1]
+        assert found == pytest.approx(exact, abs=1e-12)
+
+
+def test_likeliest_trees_walk_and_work_as_the_decoder_does() -> None:
+    """At every position the tree that the decoder drafts there, with its draft calls; the end of the text wins nothing."""
+    draft, target = markov_pair(3, similarity=0.7, rng=np.random.default_rng(8))
+    text, eos, starts = text_of(draft, target, (0, 1, 0, 0, 1, 0, 0, 2)), 2, 8
+    law = matched(draft, text, starts, eos)
+    for place, size in enumerate(law.sizes):
+        at, steps, calls, drafting = 0, 0, 0, 0
+        stands = []
+        for start in range(starts):
+            tree = LikeliestTree(size, 3).draft(Absorbing(draft, eos, start=1), text.context(start), Outcomes({}))
+            paths = {path[1 + start :] for path in tree.contexts() if path is not None}
+            calls += len({len(context) for context in tree.draft})
+            drafting += len(tree.draft)
+            stands.append(max(i for i in range(4) if tuple(text.tokens[start : start + i]) in paths))
+        while at < starts:
+            steps, at = steps + 1, at + 1 + stands[at]
+        depth = min(size, 3)  # what a tree of this size can reach
+        assert law.walk(size=size, depth=depth).steps == steps
+        assert law.calls[depth - 1, place] == pytest.approx(calls / starts) and law.drafting[depth - 1, place] == pytest.approx(
+            drafting / starts
+        )
+    # At the last position only the end is left to accept, which is not counted; before it the rest of the tree's first level is.
+    last = law.gained[2, -1, 0, -1]
+    drafted = LikeliestTree(7, 3).draft(draft, text.context(7), Outcomes({}))
+    first = {path[-1] for path in drafted.contexts() if path is not None and len(path) == 9}
+    assert last == pytest.approx(sum(text.target[7, token] for token in first - {eos}))

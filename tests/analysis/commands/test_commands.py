@@ -52,6 +52,23 @@ def test_compare_prints_a_table_and_writes_a_plot(
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+def test_steps_prints_a_table_for_each_size(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "steps.json"
+    sizes = ("--sequences", "2,2", "--sequences", "1,1")
+    assert run(monkeypatch, "steps", *sizes, "--contexts", "6", "--device", "cpu", "--out", str(out)) == 0
+    assert "K = 1 sequences of L = 1, 6 contexts" in capsys.readouterr().out
+    two, one = json.loads(out.read_text())["tables"]
+    assert two["num_drafts"] == two["length"] == 2
+    # One sequence of one token is verified alike by all that do not toss a coin: 1 + Σ min.
+    means = {row["name"]: row["mean"] for row in one["rows"]}
+    assert means["refined scores"] == pytest.approx(means["optimal, vertex by vertex"], abs=1e-12)
+    assert means["refined scores"] == pytest.approx(means["greedy multi-path block verification"], abs=1e-12)
+    assert run(monkeypatch, "steps", "--sequences", "8;8") == 2
+    assert "K,L" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

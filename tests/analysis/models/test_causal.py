@@ -38,9 +38,11 @@ from analysis.errors import AnalysisError
 from analysis.models import tree_pass, trie
 from analysis.models.causal import CausalModel, Statistics, pair_models
 from analysis.models.pair import Pair, load_pair
+from analysis.models.processing import Setting
 from analysis.models.tree_check import configuration_obstacle, observed_obstacle
 from analysis.models.tree_pass import TreeEvaluator
 from analysis.models.trie import CacheLayout, make_plan, tree_mask
+from otm import Processing
 
 V = 23
 _SHAPE: dict[str, Any] = {
@@ -379,10 +381,6 @@ def test_models_that_cannot_be_used_are_refused() -> None:
     model = llama()
     with pytest.raises(AnalysisError, match=f"1..{V}"):
         CausalModel(model, V + 1, "cpu")
-    with pytest.raises(otm.errors.InvalidParameter, match="temperature"):
-        CausalModel(model, V, "cpu", temperature=-1.0)
-    with pytest.raises(otm.errors.InvalidParameter, match="top_p"):
-        CausalModel(model, V, "cpu", top_p=0.0)
     with pytest.raises(AnalysisError, match="on device 'cuda'; it is on 'cpu'"):
         CausalModel(model, V, "cuda")
     with pytest.raises(AnalysisError, match=r"model\.eval\(\)"):
@@ -436,7 +434,7 @@ def test_shipped_pair_tree_equals_separate_passes(pair: Pair) -> None:
     while len(paths) < 24:
         paths.append((*paths[int(rng.integers(len(paths)))], int(rng.integers(pair.num_tokens))))
     contexts = [prompt + path for path in paths]
-    for side, ours in enumerate(pair_models(pair, temperature=0.8, top_p=0.9)):
+    for side, ours in enumerate(pair_models(pair, Setting(*2 * [Processing(temperature=0.8, top_p=0.9)]))):
         assert ours.fallback is None
         logits = torch.stack([pair.side_logits(side, context) for context in contexts])
         expected = otm.from_logits(logits.double(), temperature=0.8, top_p=0.9).numpy()
@@ -452,7 +450,7 @@ def test_shipped_pair_tree_equals_separate_passes(pair: Pair) -> None:
 
 def test_greedy_decoding_agrees_with_generate(pair: Pair) -> None:
     prompt = pair.encode("If True, the")
-    ours = CausalModel(pair.target, pair.num_tokens, "cpu", temperature=0.0)
+    ours = CausalModel(pair.target, pair.num_tokens, "cpu", Processing(temperature=0.0))
     tokens = list(prompt)
     for _ in range(24):
         tokens.append(int(ours.next(tokens).argmax()))

@@ -7,6 +7,7 @@ import pytest
 
 import otm
 from analysis.models import processing
+from otm import Processing
 
 # (relative error of a mass, absolute error of a logarithm), and the smallest mass with full relative precision. The error of an
 # exponential is its argument's, up to 90 (740) in size, times the unit roundoff.
@@ -31,13 +32,15 @@ def logits(kind: str, num_tokens: int, rng: np.random.Generator) -> np.ndarray:
 def test_values_of_from_logits(kind: str, dtype: str) -> None:
     rng = np.random.default_rng(0)
     of_mass, of_log, smallest = PRECISION[dtype]
-    settings = [(1.0, 0.9), (0.7, 0.5), (1.0, 0.999), (0.01, 0.99), (2.0, 1 - 1e-12), (1.0, 1.0), (1.3, 1.0), (0.0, 0.5)]
+    pairs = [(1.0, 0.9), (0.7, 0.5), (1.0, 0.999), (0.01, 0.99), (2.0, 1 - 1e-12), (1.0, 1.0), (1.3, 1.0), (0.0, 0.5)]
+    settings = [Processing(temperature=temperature, top_p=top_p) for temperature, top_p in pairs]
+    settings += [Processing(temperature=0.7, top_p=0.9, order="llama.cpp"), Processing(top_k=3, min_p=0.01, order="vllm")]
     for num_tokens in (1, 2, 7, 16, 100, 400):
         z = logits(kind, num_tokens, rng).astype(dtype)
-        for (temperature, top_p), (mass, logs) in zip(settings, processing.distributions(z, settings), strict=True):
-            wanted = otm.from_logits(z, temperature=temperature, top_p=None if top_p == 1.0 else top_p)
+        for one, (mass, logs) in zip(settings, processing.distributions(z, settings), strict=True):
+            wanted = one(z)
             assert mass.dtype == z.dtype
-            assert ((mass > 0) == (wanted > 0)).all(), (num_tokens, temperature, top_p)
+            assert ((mass > 0) == (wanted > 0)).all(), (num_tokens, one)
             np.testing.assert_allclose(mass, wanted, rtol=of_mass, atol=smallest)
             if logs is not None:
                 assert logs.dtype == z.dtype
@@ -48,7 +51,8 @@ def test_values_of_from_logits(kind: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_weights_are_the_probabilities_before_they_are_divided(dtype: str) -> None:
-    settings, z = [(1.0, 1.0), (0.7, 0.9), (0.0, 1.0)], logits("plain", 400, np.random.default_rng(1)).astype(dtype)
+    settings = [Processing(), Processing(temperature=0.7, top_p=0.9), Processing(temperature=0.0, top_p=1.0)]
+    z = logits("plain", 400, np.random.default_rng(1)).astype(dtype)
     both = (processing.distributions(z, settings, as_weights=flag) for flag in (False, True))
     for (mass, _), (weights, logs) in zip(*both, strict=True):
         assert logs is None
@@ -62,7 +66,7 @@ def test_extreme_temperatures_and_logits(temperature: float, dtype: str) -> None
     for row in ([20.0, 0.0, -1.0], [largest, largest / 3, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, -np.inf], [1000.1, 1000.0, 999.0]):
         z = np.array([row], dtype=dtype)
         for top_p in (1.0, 0.9):
-            ((mass, logs),) = processing.distributions(z, [(temperature, top_p)])
+            ((mass, logs),) = processing.distributions(z, [Processing(temperature=temperature, top_p=top_p)])
             wanted = otm.from_logits(z, temperature=temperature, top_p=None if top_p == 1.0 else top_p)
             np.testing.assert_allclose(mass, wanted, rtol=PRECISION[dtype][0], atol=PRECISION[dtype][2])
             if logs is not None:
@@ -76,7 +80,8 @@ def test_views_and_read_only_logits() -> None:
     frozen = z.copy()
     frozen.flags.writeable = False
     for view, plain in ((z[::-1], z[::-1].copy()), (np.asfortranarray(z), z), (z[:, ::2], z[:, ::2].copy()), (frozen, z)):
-        for setting in ((1.0, 1.0), (0.7, 1.0), (0.7, 0.9)):
+        for pair in ((1.0, 1.0), (0.7, 1.0), (0.7, 0.9)):
+            setting = Processing(temperature=pair[0], top_p=pair[1])
             ((mass, _),) = processing.distributions(view, [setting])
             ((wanted, _),) = processing.distributions(plain, [setting])
             np.testing.assert_array_equal(mass, wanted)
@@ -87,7 +92,7 @@ def test_views_and_read_only_logits() -> None:
 def test_a_nucleus_wider_than_the_sorted_part(top_p: float) -> None:
     """Rows of which every token, an eighth or a single one is kept, side by side."""
     z = np.stack([1e-3 * np.arange(800.0), np.where(np.arange(800) < 100, 0.0, -30.0), 50.0 * np.eye(800)[3]])
-    ((mass, _),) = processing.distributions(z, [(1.0, top_p)])
+    ((mass, _),) = processing.distributions(z, [Processing(top_p=top_p)])
     wanted = otm.from_logits(z, top_p=top_p)
     assert (wanted > 0).sum(axis=-1).tolist()[2] == 1
     assert ((mass > 0) == (wanted > 0)).all()
@@ -98,7 +103,7 @@ def test_the_boundary_is_not_left_to_rounding() -> None:
     """Equal masses whose running sums meet top_p exactly: the same token count as `otm.from_logits`, however either rounds."""
     z = np.zeros((1, 1024))
     for kept in range(1, 1024, 7):
-        ((mass, _),) = processing.distributions(z, [(1.0, kept / 1024)])
+        ((mass, _),) = processing.distributions(z, [Processing(top_p=kept / 1024)])
         assert (mass > 0).sum() == (otm.from_logits(z, top_p=kept / 1024) > 0).sum()
 
 
@@ -111,8 +116,8 @@ def test_processing_is_from_logits(dtype: type) -> None:
         3 * rng.standard_normal((20, 200)).astype(dtype),
     ):
         settings = [setting.target for setting in processing.settings_of([0.0, 0.6, 2.0], [1.0, 0.9, 1e-9])]
-        for (temperature, top_p), (mass, logs) in zip(settings, processing.distributions(logits, settings), strict=True):
-            wanted = otm.from_logits(logits, temperature=temperature, top_p=top_p)
+        for one, (mass, logs) in zip(settings, processing.distributions(logits, settings), strict=True):
+            wanted = one(logits)
             assert np.array_equal(mass > 0, wanted > 0)
             np.testing.assert_allclose(mass, wanted, rtol=100 * np.finfo(dtype).eps)
             if logs is not None:

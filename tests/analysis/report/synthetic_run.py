@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 import otm
 from analysis.decode.results import prompt_name
+from analysis.models.processing import settings_of
+from analysis.run.losses import loss_columns, loss_statistics
 
 V = 12
 HOSTILE = (
@@ -83,6 +85,7 @@ def write_run(
     width: float | None = None,
     name: str = "prompt",
     seed: int = 0,
+    losses: bool = False,
 ) -> Path:
     """Write a run; prompts differ in how well the draft fits, so that positions of one prompt resemble each other.
 
@@ -91,11 +94,13 @@ def write_run(
         shards: how many shards are finished; all of them unless given.
         width: write intervals of at most this width instead of values.
         name: goes into every name that a run carries.
+        losses: also say what acceptance is lost to.
     """
     columns = schemes(ks)
     planned = -(-prompts // prompts_per_shard)
     (folder / "shards").mkdir(parents=True)
-    (folder / "manifest.json").write_text(json.dumps(_manifest(columns, name, planned, width)), encoding="utf-8")
+    manifest = _manifest(columns, name, planned, width, loss_statistics(ks) if losses else [])
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     pq.write_table(
         pa.table(
             {
@@ -111,6 +116,7 @@ def write_run(
         first = shard * prompts_per_shard
         rows = [
             _rows(columns, prompt, positions, temperatures, top_ps, draft_temperatures, np.random.default_rng([seed, prompt]))
+            | ({} if not losses else _losses(ks, prompt, positions, temperatures, top_ps, draft_temperatures, seed))
             for prompt in range(first, min(prompts, first + prompts_per_shard))
         ]
         table = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
@@ -130,9 +136,7 @@ def _rows(
     draft_temperatures: tuple[float, ...] | None,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    fit = rng.uniform(0.3, 2.5)
-    target_logits = 2.5 * rng.normal(size=(positions, V))
-    draft_logits = target_logits + fit * rng.normal(size=(positions, V))
+    draft_logits, target_logits = _logits(positions, rng)
     parts: list[dict[str, np.ndarray]] = []
     for temperature in temperatures:
         for top_p in top_ps:
@@ -154,6 +158,28 @@ def _rows(
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
+def _losses(
+    ks: tuple[int, ...],
+    prompt: int,
+    positions: int,
+    temperatures: tuple[float, ...],
+    top_ps: tuple[float, ...],
+    draft_temperatures: tuple[float, ...] | None,
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """Return the columns of the same logits, settings outside as in the rows."""
+    draft, target = _logits(positions, np.random.default_rng([seed, prompt]))
+    settings = settings_of(temperatures, top_ps, draft_temperatures or ())
+    columns = loss_columns(draft, target, settings, ks)
+    return {name: values.reshape(positions, -1).T.ravel() for name, values in columns.items()}
+
+
+def _logits(positions: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    fit = rng.uniform(0.3, 2.5)
+    target = 2.5 * rng.normal(size=(positions, V))
+    return target + fit * rng.normal(size=(positions, V)), target
+
+
 def _entropy(mass: np.ndarray) -> np.ndarray:
     logs = np.log(np.where(mass > 0, mass, 1.0))
     return np.asarray(-(mass * logs).sum(axis=-1))
@@ -172,7 +198,9 @@ def _widened(columns: list[Scheme], table: dict[str, np.ndarray], width: float) 
     return kept
 
 
-def _manifest(columns: list[Scheme], name: str, planned: int, width: float | None) -> dict[str, Any]:
+def _manifest(
+    columns: list[Scheme], name: str, planned: int, width: float | None, losses: list[tuple[str, str, str]]
+) -> dict[str, Any]:
     def named(stem: str) -> dict[str, str]:
         ends = {} if width is None else {"lower_column": f"{stem}_lower", "upper_column": f"{stem}_upper"}
         return {"column": stem} | ends
@@ -195,7 +223,7 @@ def _manifest(columns: list[Scheme], name: str, planned: int, width: float | Non
             }
             for c in columns
         ],
-        "statistics": [named(stem) | {"name": label, "unit": unit} for stem, label, unit in STATISTICS],
+        "statistics": [named(stem) | {"name": label, "unit": unit} for stem, label, unit in (*STATISTICS, *losses)],
         "plan": {"num_prompts": 12, "prompts_per_shard": 4, "num_shards": planned},
     }
 

@@ -95,7 +95,7 @@ def test_the_answer_stands_at_its_own_setting_and_its_costs_at_the_others(tmp_pa
     assert "of 4 measured the one that the advice is for" in report.findings[-1]
 
 
-@pytest.mark.parametrize("change", [{"temperature": 0.5}, {"top_k": 20}, {"draft": 0.9}])
+@pytest.mark.parametrize("change", [{"temperature": 0.5}, {"top_k": 20}, {"order": "vllm"}, {"draft": 0.9}])
 def test_advice_at_another_setting_gives_costs_only_and_says_so(change: dict[str, Any], tmp_path: Path) -> None:
     run = open_run(write_run(tmp_path / "run", prompts=3, positions=4, ks=(1, 2), temperatures=(0.7, 1.0), top_ps=(0.9, 1.0)))
     record = advice()

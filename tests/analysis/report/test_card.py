@@ -10,7 +10,20 @@ import numpy as np
 import pytest
 
 from analysis.report.aggregate import aggregate
-from analysis.report.card import CHEAP, DEAR, DEPENDS, PROBABLY, SPECULATE, STOP, UNDECIDED, Speed, card, over_chain, over_plain
+from analysis.report.card import (
+    BINDS,
+    CHEAP,
+    DEAR,
+    DEPENDS,
+    PROBABLY,
+    SPECULATE,
+    STOP,
+    UNDECIDED,
+    Speed,
+    card,
+    over_chain,
+    over_plain,
+)
 from analysis.report.cost import Costs
 from analysis.report.plans import Plan, Plans, plans_of
 from analysis.report.reading import open_run
@@ -59,14 +72,17 @@ def test_the_budget_and_the_chain_are_kept() -> None:
     told, less = card(PLANS, costs, 3), card(PLANS, costs, 2)
     assert told.what == "tree of 3 tokens, 2 deep" and told.boxes[1].value == f"{2 / 1.2 / (1.5 / 1.1):.2f}×"
     assert less.what == "chain of 1" and less.boxes[1].label.endswith("which this is") and less.rows[0][2] == ""
+    assert told.basis.endswith(BINDS) and BINDS not in card(PLANS, costs, 64).basis + less.basis
     assert told.boxes[2].note == "3 drafted" and [row[0] for row in told.rows] == ["trees", "chains"]
 
 
 def test_without_costs_both_ends_are_told_and_costs_asked_for() -> None:
-    cheap, dear = (2 / (1 + 2 * c + 3 * v) for c, v in (CHEAP, DEAR))
-    told = card(PLANS, None, 64)
-    assert told.title == SPECULATE and told.what.startswith(f"{max(dear, 1.5 / 1.35):.2f} to {cheap:.2f}× plain decoding")
-    assert "--latency" in told.ask and "0.02" in told.basis and "0.3 and 0.05" in told.basis
+    cheap, dear = (2.8 / (1 + 2 * c + 3 * v) for c, v in (CHEAP, DEAR))
+    many = {plan: 1.9 if plan.kind == "chain" else 2.8 for plan in PLANS.all}
+    good = tuple(dataclasses.replace(plan, tokens=tokens, tokens_upper=tokens) for plan, tokens in many.items())
+    told = card(dataclasses.replace(PLANS, all=good), None, 64)
+    assert told.title == SPECULATE and told.what.startswith(f"{max(dear, 1.9 / 1.55):.2f} to {cheap:.2f}× plain decoding")
+    assert "--latency" in told.ask and "0.02" in told.basis and "0.5 and 0.05" in told.basis
     worse = dataclasses.replace(PLANS, all=(dataclasses.replace(CHAIN, tokens=1.2, tokens_upper=1.2),))
     assert card(worse, None, 64).title == DEPENDS
     none = dataclasses.replace(PLANS, all=(dataclasses.replace(CHAIN, tokens=1.01, tokens_upper=1.01),))

@@ -871,3 +871,23 @@ def test_the_command_writes_both_files(copy: Path, tmp_path: Path) -> None:
     assert "Sampling: temperature 1, no top-p, of 4 measured the nearest to plain sampling" in done.output
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "report.md"]
     assert sorted(path.name for path in copy.iterdir()) == ["manifest.json", "prompts.parquet", "shards"]
+
+
+def test_what_acceptance_is_lost_to_is_told(tmp_path: Path) -> None:
+    """Parts that make 1 at every setting, in the page's data and in Markdown, and not among what describes the distributions."""
+    folder = write_run(tmp_path / "run", prompts=4, positions=6, ks=(1, 2), temperatures=(0.7, 1.0), losses=True)
+    data = measured(folder)
+    for parts in measured_data(data.run, data.found, None)["lost"]:
+        # Shares are rounded nowhere, but 1 less the optimum is only as exact as Σ min.
+        assert sum(part["mean"] for part in parts) == pytest.approx(1.0, abs=1e-12)
+        assert all(part["low"] <= part["mean"] <= part["high"] for part in parts)
+    text = write_report(folder).markdown.read_text(encoding="utf-8")
+    told = text.split("## What acceptance is lost to, temperature 1")[1].split("\n## ")[0]
+    where = data.found.survey.settings.index((1.0, 1.0))
+    assert f"| accepted by the best verifier | {1 - data.found.statistics[where].mean[2]:.4f} |" in told  # 1 − TV
+    likeliest = [row[1] for row in re.findall(r"^\| (\d) \| 0\.\d+ \| (0\.\d+) \|$", told, re.MULTILINE)]
+    assert len(likeliest) == 2 and likeliest[0] < likeliest[1]
+    assert "lost to" not in text.split("## Mean acceptance")[1]
+    assert "What acceptance is lost to" not in write_report(
+        write_run(tmp_path / "unasked", prompts=2, positions=3, ks=(1, 2))
+    ).markdown.read_text(encoding="utf-8")

@@ -4,13 +4,9 @@ Skipped where Chromium or its driver is missing, except where `CI` is set: there
 """
 
 import base64
-import contextlib
 import itertools
 import json
-import os
 import re
-import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,48 +23,11 @@ from analysis.report.reading import open_run
 from analysis.report.write import write_report
 from tests.analysis.report import test_advised, test_cost
 from tests.analysis.report.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, whole_record, write_run
+from tests.browser import DESKTOP, PHONE, until, window
 
 pytestmark = pytest.mark.xdist_group("browser")  # one browser for all of them
 
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1200,1000",
-)
-CHARTS = {"chart-speed", "chart-acceptance", "chart-spread", "chart-entropy", "chart-position", "chart-decode"}
-PHONE, DESKTOP = (390, 844), (1200, 800)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    found = [shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")]
-    try:
-        from selenium import webdriver
-        from selenium.webdriver.chrome.service import Service
-    except ImportError:
-        found = [None]
-    if None in found:
-        message = "needs Chromium, chromedriver and selenium; Debian: apt-get install chromium chromium-driver"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    options = webdriver.ChromeOptions()
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.binary_location = str(found[0])
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(found[1])))
-    try:
-        yield driver
-    finally:
-        driver.quit()
+CHARTS = {"chart-speed", "chart-acceptance", "chart-spread", "chart-entropy", "chart-position", "chart-lost", "chart-decode"}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         draft_temperatures=(0.7, 1.0),
         top_ps=(0.9, 1.0),
         name=HOSTILE,
+        losses=True,
     )
     hostile_manifest(folder)
     decode = decode_file(folder / "decode.jsonl", [record | {"decoder": record["decoder"]} for record in RECORDS[:3]])
@@ -112,26 +72,9 @@ def page(opened: Any) -> Any:
     return opened
 
 
-@contextlib.contextmanager
-def window(browser: Any, width: int, height: int, *, mobile: bool = True) -> Iterator[None]:
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
-        yield
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
 def open_page(browser: Any, folder: Path) -> None:
     browser.get((folder / "report.html").as_uri())
     until(browser, "return document.documentElement.dataset.drawn === 'yes'")
-
-
-def until(browser: Any, condition: str, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not browser.execute_script(condition):
-        assert time.monotonic() < end, condition
-        time.sleep(0.05)
 
 
 def text(page: Any, name: str) -> str:
@@ -153,7 +96,7 @@ def test_every_chart_is_drawn_and_nothing_complains(opened: Any) -> None:
     drawn = opened.execute_script(
         "return Object.fromEntries(Array.from(document.querySelectorAll('.chart')).map((chart) => [chart.id, {"
         " svg: chart.querySelectorAll('svg.main-svg').length, traces: chart.data.length,"
-        " shapes: Array.from(chart.querySelectorAll('.scatterlayer .trace')).filter((trace) =>"
+        " shapes: Array.from(chart.querySelectorAll('.scatterlayer .trace, .barlayer .trace')).filter((trace) =>"
         "   Array.from(trace.querySelectorAll('path')).some((path) => (path.getAttribute('d') || '').length > 8)).length,"
         " width: chart.querySelector('svg.main-svg').getBoundingClientRect().width }]))"
     )

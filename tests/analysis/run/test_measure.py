@@ -34,17 +34,20 @@ from analysis.report.write import write_report
 from analysis.run import measure as shard
 from analysis.run import positions, runs
 from analysis.run.columns import table_of_logits
-from analysis.run.manifest import manifest_of
+from analysis.run.losses import PARTS, loss_statistics
+from analysis.run.manifest import manifest_of, read_manifest
 from analysis.run.measure import ShardTask, measure_shard
 from analysis.run.scheduling import Workers
 from analysis.run.settings import OF_MODELS, Settings
 from analysis.trace.traces import write_manifest
-from otm.table.table import DESCRIPTIONS
+from otm import Processing
+from otm.table.table import DESCRIPTIONS, Wanted
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
+from tests.tolerance import rounding
 
 KILLING = Path(__file__).with_name("killing.py")
 CPU = PairSource(device="cpu")
-PLAIN = Setting(1.0, 1.0, 1.0)
+(PLAIN,) = settings_of([1.0], [1.0])
 SMALL = Settings(k=(1, 2, 4), temperatures=(0.7, 1.0), top_ps=(0.9, 1.0), shard_prompts=2, max_tokens=24, new_tokens=6)
 TEXTS = [
     "Return the number of elements.",
@@ -80,8 +83,18 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         return int(stopped.code or 0)
 
 
-def test_the_draft_may_have_its_own_temperature() -> None:
-    settings = Settings(k=(2,), temperatures=(1.0,), draft_temperatures=(0.7, 1.3), max_tokens=12)
+def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told() -> None:
+    own = Setting(Processing(top_k=50, top_p=0.9, order="vllm"), Processing(min_p=1e-4))
+    settings = Settings(k=(2,), draft_temperatures=(0.7, 1.3), max_tokens=12, otherwise=own, losses=True)
+    recorded = {
+        "min_p": 1e-4,
+        "draft_min_p": None,
+        "draft_top_k": 50,
+        "draft_top_p": 0.9,
+        "draft_order": "vllm",
+        "losses": True,
+    }
+    assert recorded.items() <= settings.recorded.items()
     shard = measure_shard(ShardTask(0, CPU, settings, ((0, "Returns the number of items"),)))
     rows = pyarrow.parquet.read_table(pyarrow.BufferReader(shard.shard)).to_pandas()
     assert sorted(set(rows["draft_temperature"])) == [0.7, 1.3]
@@ -89,11 +102,15 @@ def test_the_draft_may_have_its_own_temperature() -> None:
     tokens = pair.encode("Returns the number of items")
     draft, target = pair.next_logits(tokens)
     for temperature in (0.7, 1.3):
-        p = otm.from_logits(draft.double(), temperature=temperature).numpy()
-        problem = otm.Problem(draft=p, target=otm.from_logits(target.double()).numpy(), law=otm.IID(2))
+        p = otm.from_logits(draft.double(), temperature=temperature, top_k=50, top_p=0.9, order="vllm").numpy()
+        q = otm.from_logits(target.double(), min_p=1e-4).numpy()
+        problem = otm.Problem(draft=p, target=q, law=otm.IID(2))
         here = rows[(rows["position"] == len(tokens)) & (rows["draft_temperature"] == temperature)]
         # float32 logits of a batched pass and of a single one differ by about 1e-6
         np.testing.assert_allclose(here["optimum_iid_k2"], otm.optimal_acceptance(problem), rtol=1e-4)
+        lost = sum(here[f"lost_{name}"] for name in PARTS)
+        np.testing.assert_allclose(1.0 - lost, np.minimum(p, q).sum(), rtol=1e-4)
+    assert set(rows["draft_top_p"]) == {0.9} and {name for name, _, _ in loss_statistics((2,))} <= set(rows)
 
 
 def test_values_are_those_of_the_library_on_the_models_logits(finished: Path) -> None:
@@ -135,6 +152,32 @@ def test_the_manifest_describes_every_column(finished: Path) -> None:
     assert metadata["first_prompt"] == 2
     assert metadata["threads"] == 1
     assert [prompt for prompt, _ in metadata["batches"][0]] == [2, 3]
+
+
+def test_a_run_holds_the_columns_that_were_asked_for(finished: Path, prompt_file: Path, tmp_path: Path) -> None:
+    """With their optima, the values of a run with all, and a manifest that says so, in whatever order they were named."""
+    few = dataclasses.replace(SMALL, columns=("tv", "kseq_iid"))
+    runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=few)
+    manifest = read_manifest(tmp_path / "run")
+    names = [f"{stem}_k{k}" for stem in ("optimum_iid", "kseq_iid") for k in SMALL.k]
+    assert [entry["column"] for entry in manifest["schemes"]] == names
+    assert [entry["column"] for entry in manifest["statistics"]] == ["tv"]
+    assert manifest["settings"]["columns"] == ["kseq_iid", "tv"]
+    assert "columns" not in read_manifest(finished)["settings"]
+    held, whole = table(tmp_path / "run"), table(finished)
+    keys = {"prompt", "position", "temperature", "top_p"}
+    assert set(held.columns) == {*keys, *names, "tv"}
+    for name in held.columns:
+        np.testing.assert_allclose(held[name].to_numpy(), whole[name].to_numpy(), rtol=0, atol=rounding(4096, 4), err_msg=name)
+    again = dataclasses.replace(few, columns=("kseq_iid", "tv"))
+    runs.measure_prompts(tmp_path / "run", source=open_prompts(prompt_file), models=CPU, settings=again)
+    with pytest.raises(AnalysisError, match="needs a scheme; tv name none"):
+        runs.measure_prompts(
+            tmp_path / "none",
+            source=open_prompts(prompt_file),
+            models=CPU,
+            settings=dataclasses.replace(SMALL, columns=("tv",)),
+        )
 
 
 def test_every_description_of_the_table_is_a_statistic() -> None:
@@ -186,7 +229,7 @@ def test_sampled_paths(kind: str) -> None:
     path = positions.WindowPlan(kind, settings_of([0.7, 1.0], [1.0]), 24, 12, 2, seed=3)
     first, second = (list(positions.windows(pair, 5, TEXTS[0], path)) for _ in range(2))
     assert first == second
-    assert [window.settings for window in first] == [(Setting(0.7, 1.0, 0.7),), (PLAIN,)]
+    assert [window.settings for window in first] == [tuple(settings_of([0.7], [1.0])), (PLAIN,)]
     prompt = tuple(pair.encode(TEXTS[0]))
     for window in first:
         assert window.tokens[: len(prompt)] == prompt
@@ -266,7 +309,7 @@ def test_no_forward_pass_waits_for_the_columns_of_the_last_one(monkeypatch: pyte
 def test_threads_change_no_value() -> None:
     rng = np.random.default_rng(0)
     draft, target = (rng.standard_normal((90, 4096)).astype(np.float32) for _ in range(2))
-    one, two = (table_of_logits(draft, target, settings_of([1.0], [1.0]), (1, 2), threads=n) for n in (1, 2))
+    one, two = (table_of_logits(draft, target, settings_of([1.0], [1.0]), Wanted.of((1, 2), None), threads=n) for n in (1, 2))
     assert np.array_equal(one, two)
 
 
@@ -281,7 +324,7 @@ def kill(kind: str, source: Path, folder: Path, kills: int, seed: int) -> int:
 
 
 def test_twenty_kills_on_a_trace(tmp_path: Path) -> None:
-    trace = write_small_trace(tmp_path / "trace.safetensors", positions=160)
+    trace = write_small_trace(tmp_path / "trace.safetensors", positions=64)
     assert kill("trace", trace, tmp_path, 20, seed=1) >= 5
 
 

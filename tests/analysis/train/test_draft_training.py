@@ -95,6 +95,14 @@ def test_an_impossible_recipe_is_refused(tmp_path, text):
         t.distillation_from_json(tmp_path / "recipe.json")
 
 
+def test_a_target_that_is_not_there_is_told_before_any_text_is_read(tmp_path):
+    from typer.testing import CliRunner
+
+    words = ["train", "--target", str(tmp_path / "nowhere"), "--text", str(tmp_path / "none.txt")]
+    found = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "draft"), "--work", str(tmp_path / "work")])
+    assert isinstance(found.exception, AnalysisError) and "nowhere does not exist" in str(found.exception)
+
+
 def test_a_recipe_that_the_target_has_no_layers_for_is_refused(tmp_path):
     corpus = Corpus(documents=(Document("one", "text", held_out=False),), provenance={})
     with pytest.raises(AnalysisError, match="4 layers"):

@@ -62,7 +62,10 @@ def test_resumed_run_equals_uninterrupted_run(tokens, tmp_path: Path) -> None:
 
 
 def test_killed_process_resumes(tokens, text: Path, tmp_path: Path) -> None:
-    """SIGKILL in the middle: the checkpoint is whole, the next run finishes, and the result is the uninterrupted one."""
+    """SIGKILL in the middle: the checkpoint is whole, the next run finishes, and the result is the uninterrupted one.
+
+    The processes are forks of one that has imported everything and computed nothing.
+    """
     recipe = tmp_path / "recipe.json"
     size = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32, "steps": 12, "learning_rate": 0.01}
     recipe.write_text(json.dumps({"vocabulary": 300, "context": 16, "batch": 2, "draft": size, "target": size}))
@@ -73,27 +76,29 @@ def test_killed_process_resumes(tokens, text: Path, tmp_path: Path) -> None:
         original = training.train_model
         def killed(*arguments, **options):
             def after(step):
-                if step == 5 and options["name"] == "target" and sys.argv[2] == "kill":
+                if step == 5 and options["name"] == "target" and mode == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
             return original(*arguments, **options, save_every=0.0, after_step=after)
         pair_training.train_model = killed
-        here = Path(sys.argv[1])
-        pair_training.train_pair(
-            corpus.from_text_files([Path({str(text)!r})]), pair_training.recipe_from_json(Path({str(recipe)!r})),
-            out=here / "out", work=here / "work", device="cpu", threads=1)
+        for folder, mode in (("cut", "kill"), ("cut", "go on"), ("whole", "go on")):
+            child = os.fork()
+            if child == 0:
+                here, status = Path({str(tmp_path)!r}) / folder, 1
+                try:
+                    pair_training.train_pair(
+                        corpus.from_text_files([Path({str(text)!r})]), pair_training.recipe_from_json(Path({str(recipe)!r})),
+                        out=here / "out", work=here / "work", device="cpu", threads=1)
+                    status = 0
+                finally:
+                    os._exit(status)
+            ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            print(ended, (Path({str(tmp_path)!r}) / "cut" / "work" / "target" / "checkpoint.safetensors").exists())
     """
-    program = textwrap.dedent(program)
-
-    def run(folder: str, mode: str) -> int:
-        command = [sys.executable, "-c", program, str(tmp_path / folder), mode]
-        return subprocess.run(
-            command, cwd=ROOT, capture_output=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}
-        ).returncode
-
-    assert run("cut", "kill") == -signal.SIGKILL
-    assert (tmp_path / "cut" / "work" / "target" / "checkpoint.safetensors").exists()
-    assert run("cut", "go on") == 0
-    assert run("whole", "go on") == 0
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environment)
+    (killed, kept), (resumed, _), (alone, _) = (line.split() for line in done.stdout.splitlines()[-3:])
+    assert (killed, kept, resumed, alone) == (str(-signal.SIGKILL), "True", "0", "0"), done.stderr
     for name in ("draft", "target"):
         left, right = (load_file(tmp_path / f / "out" / name / "model.safetensors") for f in ("cut", "whole"))
         assert left.keys() == right.keys()

@@ -107,6 +107,7 @@ ONE_TOKEN: dict[str, Callable[[], tuple[Law, Law]]] = {
     # Token 0 with certainty: accepted with 2/5, else the residual (0, 1/20, 1/4)/(3/10).
     "argmax draft as a sample": lambda: ([F(2, 5), F(1, 10), F(1, 2)], [F(1, 5), F(7, 20), F(9, 20)]),
     "one-hot ratio for a sampled draft": lambda: (single(P, Q, lambda x: norm(excess(Q, P))), Q),
+    "either of two samples": lambda: (single(P, [1 - (1 - b) ** 2 for b in Q], lambda x: without(Q, x)), Q),
     "everything accepted": lambda: (P, Q),
     "no residual": lambda: (single(P, ratio(Q, P), lambda x: Q), Q),
     "residual removes the drafted token only": lambda: (single(P, ratio(Q, P), lambda x: without(Q, x)), Q),

@@ -34,6 +34,8 @@ GATE = 3 * 40 * UNIT_ROUNDOFF
 NODES = absolute(1e-14 + GATE, "1e-14 and the gate's rounding", 'docs/theory.md, "Without replacement"')
 QUADRATURE = absolute(2e-12, "2e-12, quadrature", 'docs/theory.md, "Races"')
 CERTIFIED = absolute(1e-9, "1e-9, the certified gap")
+CHOICE = absolute(1e-13, "1e-13, quadrature", 'docs/theory.md, "The optimal verifier without replacement"')
+SEARCH = absolute(1e-6 + 1e-13, "1e-6, the tolerance", "docstring")
 SCORES = absolute(1e-12, "1e-12", 'docs/theory.md, "Score blocks"')
 KERNEL = Bound(
     lambda row, truth: 32 * (len(row.q) + min(row.k, 64) + 8) * UNIT_ROUNDOFF,
@@ -149,6 +151,7 @@ LOSSLESS: list[tuple[otm.Verifier, str, Bound]] = [
     (otm.Tournament(2), "IID", KERNEL),
     (otm.RecursiveRejection(), "WithoutReplacement", KERNEL),
     (otm.Race(), "WithoutReplacement", QUADRATURE),
+    (otm.WithoutReplacementOptimal(), "WithoutReplacement", CHOICE),
     (otm.Naive(), "WithoutReplacement", KERNEL),
     (otm.TransportPlan(), "WithoutReplacement", CERTIFIED),
     (otm.GreedyOptimal(), "Greedy", KERNEL),
@@ -235,6 +238,16 @@ PROGRAMS = [
         accepted(otm.Tournament(64)),
         ours(oracles.optimum),
         CERTIFIED,
+        ENUMERATED,
+        2,
+    ),
+    Promise(
+        "otm.WithoutReplacementOptimal",
+        "exact",
+        of_law("WithoutReplacement", rows=(1,)),
+        accepted(otm.WithoutReplacementOptimal()),
+        ours(oracles.optimum),
+        SEARCH,
         ENUMERATED,
         2,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from decimal import Decimal
 
@@ -79,6 +80,68 @@ def _opt(row: Row) -> Numbers:
     return list(row.q if max(row.q) - distance / 2 - max(row.p) > TIE else row.p)
 
 
+def _matching(passes: Callable[[Row], list[bool]], greedy: bool) -> Callable[[Row], Numbers]:
+    """Return the law of accepting the tokens that pass, with the likeliest token or the target behind it."""
+
+    def law(row: Row) -> Numbers:
+        def exactly() -> Numbers:
+            likeliest = max(range(len(row.q)), key=lambda y: (row.q[y], -y))
+            rest = [Decimal(int(y == likeliest)) for y in range(len(row.q))] if greedy else list(row.q)
+            return _rule_law(row, [Decimal(int(passing)) for passing in passes(row)], rest)
+
+        return row.exactly(exactly)
+
+    return law
+
+
+def _regret(row: Row) -> list[bool]:
+    bound = Decimal(math.exp(-otm.BoundedRegret().regret)) * max(row.q) - TIE
+    return [q >= bound for q in row.q]
+
+
+def _runner_up(row: Row) -> list[bool]:
+    first, second = (*sorted(range(len(row.q)), key=lambda y: (-row.q[y], y)), -1)[:2]
+    bound = Decimal(math.exp(-(1.0 - 0.9) * 20.0)) * max(row.q) + TIE
+    return [y == first or (y == second and q > bound) for y, q in enumerate(row.q)]
+
+
+def _thresholds(row: Row) -> Numbers:
+    def exactly() -> Numbers:
+        half, most = Decimal("0.5") - TIE, Decimal("0.8")
+        keep = [Decimal(1) if q >= half else min(Decimal(1), q / most) for q in row.q]
+        law = [p * k for p, k in zip(row.p, keep, strict=True)]
+        for x, (p, q, k) in enumerate(zip(row.p, row.q, keep, strict=True)):
+            others = oracles.total(row.q) - q
+            if p and k < 1:
+                law = [m + (p * (1 - k) * row.q[y] / others if y != x else 0) for y, m in enumerate(law)]
+        return law
+
+    return row.exactly(exactly)
+
+
+def _raised(row: Row) -> Numbers:
+    """Return min(1, q + √(q (1 − q)/10)), the aim of Cactus(0.05) on each token."""
+    delta = Decimal(otm.Cactus().delta)
+    return row.exactly(lambda: [min(Decimal(1), q + (2 * delta * q * max(1 - q, Decimal(0))).sqrt()) for q in row.q])
+
+
+def _cactus(row: Row) -> Numbers:
+    """Return min(p, h) and, for each draft above its h, what its own aim leaves."""
+
+    def exactly() -> Numbers:
+        law = [min(p, h) for p, h in zip(row.p, raised, strict=True)]
+        for x, (p, q, h) in enumerate(zip(row.p, row.q, raised, strict=True)):
+            if p > h:
+                excess = [
+                    max(b * (1 - h) / (1 - q) - a, Decimal(0)) if y != x else Decimal(0) for y, (a, b) in enumerate(pairs)
+                ]
+                law = [m + (p - h) * e / oracles.total(excess) for m, e in zip(law, excess, strict=True)]
+        return law
+
+    raised, pairs = _raised(row), list(zip(row.p, row.q, strict=True))
+    return row.exactly(exactly)
+
+
 SCHEMES: list[tuple[otm.Verifier, Callable[[Row], Numbers], Callable[[np.random.Generator], Case]]] = [
     (otm.Lenience(), _lenience(1), single),
     (otm.Lenience(residual="scaled"), _lenience(2), single),
@@ -86,6 +149,10 @@ SCHEMES: list[tuple[otm.Verifier, Callable[[Row], Numbers], Callable[[np.random.
     (otm.Ensemble(), _aimed(_ensemble), single),
     (otm.Cascade(), _aimed(_token_v3), off),
     (otm.Cascade(rule="opt"), _aimed(_opt), off),
+    (otm.BoundedRegret(), _matching(_regret, greedy=True), off),
+    (otm.Mars(), _matching(_runner_up, greedy=True), off),
+    (otm.ThresholdMatching(), _thresholds, off),
+    (otm.Cactus(), _cactus, single),
     (otm.Fuzzy(), _fuzzy, off),
     (otm.Fuzzy(fallback="speculative"), _fuzzy, off),
 ]
@@ -135,6 +202,22 @@ def _relaxed(row: Row, case: Case) -> Decimal:
     return row.exactly(exactly)
 
 
+def _by_test(passes: Callable[[Row], list[bool]]) -> Callable[[Row, Case], Decimal]:
+    """Return P(A), and the likeliest token, which is in A, caught no more."""
+    return lambda row, case: row.exactly(lambda: oracles.total(p for p, good in zip(row.p, passes(row), strict=True) if good))
+
+
+def _by_thresholds(row: Row, case: Case) -> Decimal:
+    half, most = Decimal("0.5") - TIE, Decimal("0.8")
+    return row.exactly(
+        lambda: oracles.total(p if q >= half else p * min(Decimal(1), q / most) for p, q in zip(row.p, row.q, strict=True))
+    )
+
+
+def _by_bonus(row: Row, case: Case) -> Decimal:
+    return row.exactly(lambda: oracles.total(min(p, h) for p, h in zip(row.p, _raised(row), strict=True)))
+
+
 def _within(row: Row, case: Case) -> Decimal:
     return min(Decimal(1), oracles.optimum(row) + FIVE_HUNDREDTHS)
 
@@ -144,6 +227,10 @@ ACCEPTED = [
     Promise("otm.Cascade", "exact", off, accepted(otm.Cascade()), _towards(_token_v3), SUM, RULE),
     Promise("otm.Cascade", "exact", off, accepted(otm.Cascade(rule="opt")), _towards(_opt), SUM, RULE),
     Promise("otm.RelaxedAcceptance", "exact", off, accepted(otm.RelaxedAcceptance()), _relaxed, SUM, RULE),
+    Promise("otm.BoundedRegret", "exact", off, accepted(otm.BoundedRegret()), _by_test(_regret), SUM, RULE),
+    Promise("otm.Mars", "exact", off, accepted(otm.Mars()), _by_test(_runner_up), SUM, RULE),
+    Promise("otm.ThresholdMatching", "exact", off, accepted(otm.ThresholdMatching()), _by_thresholds, SUM, RULE),
+    Promise("otm.Cactus", "exact", single, accepted(otm.Cactus()), _by_bonus, SUM, RULE),
     Promise("otm.TvOptimal", "exact", iid, accepted(otm.TvOptimal()), _within, SCAN.plus(8), "every token set in 60 digits"),
 ]
 

@@ -1,0 +1,71 @@
+"""`python -m analysis steps`: tokens per call of several drafted sequences, decoder by decoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import AnalysisError
+from ..layout import SHIPPED_PAIR
+from .options import Device, DeviceMap, DraftName, Dtype, TargetName, Temperature, TopP, TrustRemoteCode, written
+
+
+def steps(
+    text: Annotated[Path, typer.Option(help="UTF-8 text; contexts are stretches of it.")] = SHIPPED_PAIR / "held_out.txt",
+    draft: DraftName = None,
+    target: TargetName = None,
+    sequences: Annotated[list[str] | None, typer.Option(help="K,L: sequences and their length, repeatable.")] = None,
+    contexts: Annotated[int, typer.Option(min=6, help="How many contexts.")] = 400,
+    context_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a context.")] = 64,
+    temperature: Temperature = 1.0,
+    top_p: TopP = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the contexts and drafts.")] = 0,
+    out: Annotated[Path | None, written("Where to write the tables (JSON).")] = None,
+    device: Device = "auto",
+    device_map: DeviceMap = None,
+    dtype: Dtype = "float32",
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Compare decoders of K drafted sequences on the same drafts: tokens per call with intervals, beside a bound for them all."""
+    import dataclasses
+
+    import numpy as np
+
+    from otm import Processing
+
+    from ..decode.steps import compare_steps, windows
+    from ..files import read_small, write_json
+    from ..models.causal import pair_models
+    from ..models.processing import Setting
+    from ..models.source import PairSource, loaded
+
+    sizes = [_size(each) for each in sequences or ["4,4", "8,8"]]
+    pair = loaded(PairSource(draft, target, device, device_map, dtype, trust_remote_code))
+    processing = Processing(temperature=temperature, top_p=top_p)
+    models = pair_models(pair, Setting(processing, processing))
+    tokens = pair.encode(read_small(text, 1 << 28).decode())
+    for note in pair.notes:
+        typer.echo(f"note     {note}")
+    tables = []
+    for k, length in sizes:
+        rng = np.random.default_rng(seed)
+        places = windows(tokens, context_tokens, contexts, rng)
+        table = compare_steps(draft=models[0], target=models[1], contexts=places, num_drafts=k, length=length, rng=rng)
+        tables.append(table)
+        typer.echo(f"{table}\n")
+        if out is not None:
+            write_json(out, {"seed": seed, "temperature": temperature, "tables": [dataclasses.asdict(t) for t in tables]})
+    if out is not None:
+        typer.echo(f"tables   {out}")
+
+
+def _size(text: str) -> tuple[int, int]:
+    try:
+        k, length = (int(part) for part in text.split(","))
+        if min(k, length) >= 1:
+            return k, length
+    except ValueError:
+        pass
+    raise AnalysisError(f"Sequences are written K,L with two integers of at least 1, such as 8,8; got {text!r}. Write them so.")

@@ -1,0 +1,128 @@
+"""Tables that the library writes about itself: verifiers, laws and decoders from their registries and docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+from docutils import nodes
+from reference import public_names
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import otm
+from otm import sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_PARTS = ("Cost", "Accuracy", "Reference", "Guarantee", "Gradients", "Law", "Laws", "Lossless", "Not lossless")
+
+
+def part(thing: object, name: str) -> str:
+    """Return one part of a docstring (`Cost: …`), up to the next part, as one line."""
+    text = " ".join((inspect.getdoc(thing) or "").partition(">>>")[0].split())
+    found = re.search(rf"(?<!\S){name}: (.*?)(?=\s(?:{'|'.join(_PARTS)})(?::|\.)|$)", text)
+    return found[1].rstrip(".") if found else ""
+
+
+def _cell(text: str) -> str:
+    text = re.sub(r"docs/theory\.md, \"([^\"]+)\"", _theory, text)
+    names = public_names()
+    text = re.sub(r"`([^`]+)`", lambda m: f"{{py:obj}}`{m[1]} <{names[m[1]]}>`" if m[1] in names else m[0], text)
+    return text.replace("|", "\\|").replace("*", "\\*").replace("$", "\\$")
+
+
+def _theory(match: re.Match[str]) -> str:
+    return f"{{doc}}`theory </theory>`, “{match[1]}”"
+
+
+def _laws(verifier: type[otm.Verifier]) -> str:
+    shown = ["any" if law is otm.Law else law.__name__ + "(k)" if isinstance(law, type) else repr(law) for law in verifier.laws]
+    return ", ".join(f"`{name.replace('k=', '')}`" for name in shown)
+
+
+def _signature(cls: type) -> str:
+    return f"{{py:obj}}`{cls.__name__} <{public_names()[cls.__name__]}>`"
+
+
+def verifier_rows() -> list[list[str]]:
+    """Return name and title, laws, lossless, accuracy, cost, gradients and reference of every registered verifier."""
+    rows = []
+    for verifier in otm.verifiers.VERIFIERS:
+        rows.append(
+            [
+                f"{_signature(verifier)} {verifier.title}",
+                _laws(verifier),
+                "yes" if verifier.lossless else "no",
+                _cell(part(verifier, "Accuracy")) or "exact, by enumeration",
+                _cell(part(verifier, "Cost")),
+                "yes" if verifier.differentiable else "–",
+                _cell(part(verifier, "Reference")),
+            ]
+        )
+    return rows
+
+
+def law_rows() -> list[list[str]]:
+    """Return name, title, and how it drafts, of every registered draft law."""
+    return [
+        [_signature(law), law.title, _cell(inspect.getdoc(law).partition("\n")[0])]  # type: ignore[union-attr]
+        for law in otm.drafts.LAWS
+    ]
+
+
+def decoder_rows() -> list[list[str]]:
+    """Return name, title, what it does, and reference of every registered decoder."""
+    return [
+        [_signature(cls), cls.title, _cell(inspect.getdoc(cls).partition("\n")[0]), _cell(part(cls, "Reference"))]  # type: ignore[union-attr]
+        for cls in sequence.DECODERS
+    ]
+
+
+TABLES = {
+    "verifiers": (("verifier", "draft laws", "lossless", "accuracy", "cost", "gradients", "reference"), verifier_rows),
+    "laws": (("call", "name", "how drafts are drawn"), law_rows),
+    "decoders": (("call", "name", "what it does", "reference"), decoder_rows),
+}
+
+
+class RegistryTable(SphinxDirective):
+    """`{registry} verifiers`: a table of everything that is registered, with a box above that filters its rows."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table."""
+        head, rows = TABLES[self.arguments[0]]
+        lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+        lines += [f"| {' | '.join(row)} |" for row in rows()]
+        box = nodes.container(classes=["filtered", self.arguments[0]])
+        box += self.parse_text_to_nodes("\n".join(lines))
+        return [box]
+
+
+class Timings(SphinxDirective):
+    """`{timings} FILE PATTERN`: the committed rows of one benchmark whose task matches."""
+
+    required_arguments = 2
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table, and the machine below it."""
+        path = ROOT / "benchmarks" / "results" / f"{self.arguments[0]}.md"
+        self.env.note_dependency(str(path))
+        text = path.read_text(encoding="utf-8").splitlines()
+        table = [line for line in text if line.startswith("|")]
+        rows = [row for row in table[2:] if re.search(self.arguments[1], row)]
+        if not rows:
+            raise self.error(f"no row of {path.name} matches {self.arguments[1]}")
+        machine = next(line for line in text if line.startswith("Medians"))
+        return self.parse_text_to_nodes("\n".join([*table[:2], *rows, "", f"*{machine}*"]))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Add the directive."""
+    app.add_directive("registry", RegistryTable)
+    app.add_directive("timings", Timings)
+    return {"parallel_read_safe": True}

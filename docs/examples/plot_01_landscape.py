@@ -1,0 +1,34 @@
+"""
+The landscape
+=============
+
+Every lossless verifier with a closed form, under three ways to draw the drafts from one drafter. The optimum depends on the draft
+law; a verifier can be at its law's optimum and still below another law's.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import otm
+from otm import drawing
+
+draft, target = np.random.default_rng(2).dirichlet(np.full(6, 0.6), size=2)
+problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
+laws = (otm.IID, otm.WithoutReplacement, otm.Greedy)
+
+# %%
+# One panel for each draft law: black is the law's optimum, which no lossless verifier of that law exceeds.
+
+with drawing.style():
+    canvas, panels = plt.subplots(
+        1, 3, figsize=(12.5, 3.8), sharey=True, layout="constrained"
+    )
+    for axes, law in zip(panels, laws, strict=True):
+        otm.plot.curves(problem.with_law(law(2)), k=range(1, 5), samples=500, ax=axes)
+        axes.set_title(law.title)
+
+# %%
+# The drafts' law is worth as much as the verifier: the optimum of each law with three drafts.
+
+for law in laws:
+    print(f"{law.title:24} {otm.optimal_acceptance(problem.with_law(law(3))):.4f}")

@@ -1,0 +1,80 @@
+"""``otm completion SHELL``: prints what makes a shell complete commands and options of ``otm``.
+
+The words are read off the parsers of the commands themselves, so that none is forgotten; after an option that takes one of a few
+words these are offered, else files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import Any
+
+from otm.commands import audit, plan
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def register(commands: Any) -> None:
+    """Add the command to a parser's commands."""
+    completion: argparse.ArgumentParser = commands.add_parser(
+        "completion",
+        help="print what makes a shell complete otm's words",
+        epilog='bash, zsh: eval "$(otm completion bash)" in the start-up file; fish: otm completion fish | source',
+    )
+    completion.add_argument("shell", choices=SHELLS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script and return the exit status."""
+    words = {name: _options(command) for name, command in {"audit": audit, "plan": plan}.items()}
+    words["completion"] = {}
+    names = [*words, *options.further]  # commands that an extra adds
+    print(_fish(words, names) if options.shell == "fish" else _bash(words, names, zsh=options.shell == "zsh"))
+    return 0
+
+
+def _options(command: Any) -> dict[str, tuple[str, ...]]:
+    """Return the options of a command, each with the words that it can be followed by."""
+    subparsers = argparse.ArgumentParser().add_subparsers()
+    command.register(subparsers)
+    (parser,) = subparsers.choices.values()
+    return {
+        option: tuple(str(choice) for choice in action.choices or ())
+        for action in parser._actions
+        for option in action.option_strings
+        if option.startswith("--")
+    }
+
+
+def _bash(words: dict[str, dict[str, tuple[str, ...]]], names: list[str], *, zsh: bool) -> str:
+    cases = [f'    completion) words="{" ".join(SHELLS)}" ;;']
+    for name, options in words.items():
+        cases += [f'    "{name} {option}") words="{" ".join(choices)}" ;;' for option, choices in options.items() if choices]
+    places = [f'      {name}) words="{" ".join(options)}" ;;' for name, options in words.items() if options]
+    lines = [
+        *(["autoload -U +X bashcompinit && bashcompinit"] if zsh else []),
+        "_otm() {",
+        '  local words=""',
+        f'  if [ "$COMP_CWORD" = 1 ]; then words="{" ".join(names)} --help --version"',
+        '  else case "${COMP_WORDS[1]} ${COMP_WORDS[COMP_CWORD-1]}" in',
+        *(case.replace("    completion)", '    "completion completion")') for case in cases),
+        '    *) case "${COMP_WORDS[1]}" in',
+        *places,
+        "    esac ;;",
+        "  esac; fi",
+        '  COMPREPLY=( $(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}") )',
+        "}",
+        "complete -o default -F _otm otm",
+    ]
+    return "\n".join(lines)
+
+
+def _fish(words: dict[str, dict[str, tuple[str, ...]]], names: list[str]) -> str:
+    lines = [f"complete -c otm -n __fish_use_subcommand -f -a {shlex.quote(' '.join(names))}"]
+    lines.append(f"complete -c otm -n '__fish_seen_subcommand_from completion' -f -a {shlex.quote(' '.join(SHELLS))}")
+    for name, options in words.items():
+        for option, choices in options.items():
+            offered = f" -x -a {shlex.quote(' '.join(choices))}" if choices else ""
+            lines.append(f"complete -c otm -n '__fish_seen_subcommand_from {name}' -l {option.removeprefix('--')}{offered}")
+    return "\n".join(lines)

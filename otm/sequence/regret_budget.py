@@ -1,0 +1,88 @@
+"""Approximate speculative decoding (ASD): greedy decoding that spends a budget of regret on drafts that are not the likeliest."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import quiet
+from otm.pmf import check_real, settle_counts
+from otm.sequence.decoder import Conditionals, DraftTree, Step
+from otm.sequence.greedy_chain import GreedyChain, along, ended
+from otm.sequence.source import Source
+
+
+@dataclasses.dataclass(frozen=True)
+class RegretBudget(GreedyChain):
+    """Decode greedily; keep a draft that is not the target's likeliest token while its regret log(max q/q(x)) can be afforded.
+
+    At position i of L, counted from 0, a mismatch of regret r is kept if r/v ≤ g with v = (L − i)/L, the regrets of the block and
+    `spent` add up to at most B, less was spent before, and it is at most the m-th of the block. The first that is not is replaced
+    by the likeliest token. Nothing is random. B = `spent` or m = 0 is exact greedy decoding.
+
+    A request's budget outlasts its blocks: the caller carries `spent` from step to step, `generate` begins every step with it.
+
+    Args:
+        length: L ≥ 1.
+        budget: B ≥ 0 in nats; gate: g ≥ 0.
+        mismatches: m ≥ 0 in a block.
+        spent: what earlier blocks have spent, at most B.
+
+    Raises:
+        InvalidParameter: if one is out of range.
+
+    Cost: L draft calls, one target call. Reference: ASD (2608.03447; transformers#48636), as its reference code
+    Kissmetothemoon/ASD at 4228d0f has it; the request's text and the code at c9d6b68 divide by L − i in the place of (L − i)/L,
+    a gate L times as wide. One token: `otm.BoundedRegret`.
+
+    >>> from otm.sequence import ZerothOrder, expected_step
+    >>> draft, target = ZerothOrder([0.6, 0.4]), ZerothOrder([0.4, 0.6])  # a regret of .405 each, over values 1, 2/3 and 1/3
+    >>> found = [RegretBudget(3, budget=b, gate=g, mismatches=3) for b, g in ((1, 1), (2, 1), (2, 2))]
+    >>> [expected_step(one, draft=draft, target=target, context=[]).block_efficiency for one in found]
+    [3.0, 3.0, 4.0]
+    """
+
+    title = "regret budget"
+    telling = ("budget", "gate", "mismatches")
+
+    budget: float = 2.0625
+    gate: float = 2.0625
+    mismatches: int = 1
+    spent: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle_counts(self, mismatches=0)
+        object.__setattr__(self, "budget", check_real(self.budget, name="budget", low=0.0))
+        object.__setattr__(self, "gate", check_real(self.gate, name="gate", low=0.0))
+        object.__setattr__(self, "spent", check_real(self.spent, name="spent", low=0.0, high=self.budget))
+
+    def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
+        """Keep what can be afforded, then go on with the likeliest token."""
+        _, tokens, rows = along(tree, target)
+        kept = self._kept(tokens, rows[:-1])
+        return ended(tree, kept, int(np.argmax(rows[kept])))
+
+    def kept_law(self, tokens: NDArray[np.int64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return 1 for the one number of drafts that is kept."""
+        return np.asarray(np.arange(self.length + 1) == self._kept(tokens, rows), dtype=np.float64)
+
+    def following(self, row: NDArray[np.float64], rejected: int | None) -> NDArray[np.float64]:
+        """Return the likeliest token."""
+        return np.asarray(np.arange(len(row)) == np.argmax(row), dtype=np.float64)
+
+    def _kept(self, tokens: NDArray[np.int64], rows: NDArray[np.float64]) -> int:
+        risk, relaxed = self.spent, 0
+        for place, (token, row) in enumerate(zip(tokens.tolist(), rows, strict=True)):
+            if token == np.argmax(row):
+                continue
+            with quiet():
+                regret = float(np.log(row.max()) - np.log(row[token]))
+            value = (self.length - place) / self.length
+            affordable = risk < self.budget and risk + regret <= self.budget
+            if not (regret / value <= self.gate and affordable and relaxed < self.mismatches):
+                return place
+            risk, relaxed = risk + regret, relaxed + 1
+        return self.length

@@ -1,0 +1,224 @@
+"""What every result that is a table can do: print, show itself in a notebook, go to pandas and LaTeX, and draw itself.
+
+A result says what its table is (`data`) and how it is drawn (`_draw`); the rest is here.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import html
+import importlib
+import math
+import numbers
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from otm import drawing
+from otm.errors import MissingPackage
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "—": "---",
+    "–": "--",
+    "−": r"$-$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "∞": r"$\infty$",
+    "α": r"$\alpha$",
+    "γ": r"$\gamma$",
+    "π": r"$\pi$",
+    "‖": r"$\Vert$",
+    "★": r"$\star$",
+    "≈": r"$\approx$",
+    "…": r"\dots{}",
+}
+_CSS = "border-collapse:collapse;margin:.4em 0 .8em"
+_CELL = "padding:.15em .7em;white-space:nowrap"
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A title, names of columns, rows of plain values, and remarks below.
+
+    Attributes:
+        columns: their names.
+        rows: values: text, numbers, or None where there is none.
+        title: what stands above; empty for nothing.
+        notes: what stands below, a line each.
+        best: cells (row, column) that are marked as the best.
+        ruled: rows below which a rule is drawn.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    best: frozenset[tuple[int, int]] = frozenset()
+    ruled: frozenset[int] = frozenset()
+
+    def text(self) -> str:
+        """Return the table in aligned columns, the best marked by a star."""
+        marks = bool(self.best)
+        cells = [
+            [shown(v) + ("★" if (i, j) in self.best else " " * (marks and j > 0)) for j, v in enumerate(row)]
+            for i, row in enumerate(self.rows)
+        ]
+        left = self._left()
+        heads = [name + " " * (marks and j > 0) for j, name in enumerate(self.columns)]
+        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+
+        def line(row: Iterable[str]) -> str:
+            fitted = (c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(row, widths, left, strict=True))
+            return "  ".join(fitted).rstrip()
+
+        rule = "  ".join("─" * width for width in widths)
+        lines = [self.title] * bool(self.title) + ([line(heads)] if any(self.columns) else []) + [rule]
+        for i, row in enumerate(cells):
+            lines.append(line(row))
+            lines += [rule] * (i in self.ruled)
+        return "\n".join([*lines, *self.notes])
+
+    def html(self) -> str:
+        """Return the table as HTML that needs nothing from outside; the best is bold."""
+        left = self._left()
+
+        def cell(text: str, j: int, tag: str = "td", style: str = "") -> str:
+            return f'<{tag} style="{_CELL};text-align:{"left" if left[j] else "right"}{style}">{text}</{tag}>'
+
+        head = "".join(cell(html.escape(name), j, "th", ";border-bottom:1px solid") for j, name in enumerate(self.columns))
+        body = []
+        for i, row in enumerate(self.rows):
+            under = ";border-bottom:1px solid #999" if i in self.ruled else ""
+            texts = [html.escape(shown(value)) for value in row]
+            texts = [f"<b>{text}</b>" if (i, j) in self.best else text for j, text in enumerate(texts)]
+            body.append("<tr>" + "".join(cell(text, j, style=under) for j, text in enumerate(texts)) + "</tr>")
+        title = f'<caption style="text-align:left;font-weight:600">{html.escape(self.title)}</caption>' if self.title else ""
+        notes = "".join(f'<div style="font-size:85%">{html.escape(note)}</div>' for note in self.notes)
+        head = f"<thead><tr>{head}</tr></thead>" if any(self.columns) else ""
+        return f'<table style="{_CSS}">{title}{head}<tbody>{"".join(body)}</tbody></table>{notes}'
+
+    def latex(self) -> str:
+        """Return a `tabular` for the package booktabs; the best is bold."""
+        head = [" & ".join(map(latex_escaped, self.columns)) + r" \\", r"\midrule"] if any(self.columns) else []
+        body = []
+        for i, row in enumerate(self.rows):
+            texts = [latex_escaped(shown(value)) for value in row]
+            body.append(" & ".join(rf"\textbf{{{t}}}" if (i, j) in self.best else t for j, t in enumerate(texts)) + r" \\")
+            body += [r"\midrule"] * (i in self.ruled and i + 1 < len(self.rows))
+        comments = [f"% {line}" for line in (self.title, *self.notes) if line]
+        form = "".join("l" if is_left else "r" for is_left in self._left())
+        return "\n".join(
+            [*comments, rf"\begin{{tabular}}{{{form}}}", r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}"]
+        )
+
+    def _left(self) -> list[bool]:
+        """Whether each column is text, which stands on the left."""
+        return [(j == 0 and not self._numeric(j)) or not self._numeric(j) for j in range(len(self.columns))]
+
+    def _numeric(self, j: int) -> bool:
+        values = [row[j] for row in self.rows if row[j] not in (None, "")]
+        return bool(values) and all(isinstance(value, numbers.Real | Approximate) for value in values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Approximate:
+    """A number known by samples: shown with fewer digits, and a sign."""
+
+    value: float
+
+    def __float__(self) -> float:
+        return self.value
+
+
+class Tabular(abc.ABC):  # abstract by intent: a result that is a table
+    """A result that is shown as one or several tables and drawn as a picture."""
+
+    @abc.abstractmethod
+    def data(self) -> Table:
+        """Return all of it as one table of plain values."""
+
+    @abc.abstractmethod
+    def tables(self) -> tuple[Table, ...]:
+        """Return what is shown in a notebook and in a paper."""
+
+    @abc.abstractmethod
+    def _draw(self, ax: Axes) -> None:
+        """Draw it into axes."""
+
+    def _repr_html_(self) -> str:
+        return "".join(table.html() for table in self.tables())
+
+    def to_latex(self) -> str:
+        """Return what is shown as LaTeX `tabular`s, which need the package booktabs."""
+        return "\n\n".join(table.latex() for table in self.tables()) + "\n"
+
+    def to_pandas(self) -> Any:
+        """Return `data` as a data frame; numbers stay numbers.
+
+        Raises:
+            MissingPackage: without pandas.
+        """
+        try:
+            frame = importlib.import_module("pandas").DataFrame
+        except ModuleNotFoundError as error:
+            raise MissingPackage("A data frame needs pandas, which is not installed. Run `pip install pandas`.") from error
+        table = self.data()
+        return frame(list(table.rows), columns=list(table.columns))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw it into `ax`, or new axes, and return these.
+
+        Raises:
+            MissingPackage: without matplotlib.
+        """
+        axes = drawing.axes_or_new(ax)
+        self._draw(axes)
+        return axes
+
+
+class OneTable(Tabular):  # abstract by intent: what is shown is all there is
+    """A result that is shown as the one table that it is."""
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return the table."""
+        return (self.data(),)
+
+
+def shown(value: Any) -> str:
+    """Write a cell: six decimals, integers with separators, a dash for what is not there.
+
+    >>> [shown(value) for value in (0.25, 1200, None, "text", 1e-9, Approximate(0.25), float("inf"))]
+    ['0.250000', '1,200', '—', 'text', '1.0e-09', '≈0.2500', '∞']
+    """
+    if value is None:
+        return "—"
+    if isinstance(value, Approximate):
+        return f"≈{value.value:.4f}"
+    if isinstance(value, numbers.Integral):
+        return f"{int(value):,}"
+    if isinstance(value, numbers.Real):
+        number = float(value)
+        if not math.isfinite(number):
+            return "—" if math.isnan(number) else "∞" if number > 0 else "−∞"
+        return f"{number:.1e}" if 1e-15 < abs(number) < 5e-7 else f"{abs(number) if abs(number) < 1e-15 else number:.6f}"
+    return str(value)
+
+
+def latex_escaped(text: str) -> str:
+    """Write text for LaTeX."""
+    return "".join(_LATEX.get(sign, sign) for sign in text)

@@ -1,0 +1,48 @@
+"""A shell completes what the commands take, and nothing that they do not."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from otm.__main__ import OWN, _parser, main
+
+
+def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+def completed(text: str, *words: str) -> list[str]:
+    """Ask bash what the last word may become."""
+    line = " ".join(f"'{word}'" for word in words)
+    ask = f"{text}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _otm; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_options_and_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    text = script("bash", capsys)
+    assert set(OWN) <= set(completed(text, "otm", ""))
+    assert "measure" in completed(text, "otm", "mea")
+    assert completed(text, "otm", "pl") == ["plan"]
+    assert completed(text, "otm", "plan", "--draft") == ["--draft-ms"]
+    assert completed(text, "otm", "audit", "--order", "") == ["llama.cpp", "transformers", "vllm"]
+    assert completed(text, "otm", "completion", "z") == ["zsh"]
+
+
+def test_every_option_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
+    text = script("bash", capsys)
+    (commands,) = (action for action in _parser()._actions if action.dest == "command")
+    assert isinstance(commands.choices, dict)
+    for name in ("audit", "plan"):
+        known = {option for option in commands.choices[name]._option_string_actions if option.startswith("--")}
+        assert set(completed(text, "otm", name, "--")) == known
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_take_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = script(shell, capsys)
+    assert "audit" in text
+    if shutil.which(shell):
+        subprocess.run([shell, "-c", text], check=True, capture_output=True)

@@ -1,0 +1,192 @@
+"""Results as tables: in a notebook, in LaTeX, as data frames, as pictures; one mechanism for all of them."""
+
+from __future__ import annotations
+
+import html.parser
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import otm
+from otm.sequence import BlockVerification, SpeculativeSampling, ZerothOrder, rank_decoders
+from otm.tabular import Approximate, OneTable, Table, Tabular, latex_escaped
+
+PROBLEM = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=otm.IID(2))
+LONGEST_REPR = 140
+
+
+def trusting(draft: Any, target: Any, drafts: Any, uniforms: Any) -> int:
+    return int(drafts[0])
+
+
+def block(draft: Any, target: Any, drafts: Any, uniforms: Any) -> list[int]:
+    return [*(int(token) for token in drafts), 0]
+
+
+def step(draft: Any, target: Any, rng: Any) -> list[int]:
+    return [int(rng.choice(2, p=draft.next([])))]
+
+
+MODELS = {"draft": ZerothOrder([0.5, 0.5]), "target": ZerothOrder([0.25, 0.75])}
+
+
+RESULTS: dict[str, Callable[[], Tabular]] = {
+    "Comparison": lambda: otm.compare(draft=[0.5, 0.5], target=[0.25, 0.75], k=[1, 2], samples=0),
+    "Coupling": lambda: otm.coupling(otm.KSeq(), PROBLEM),
+    "Optimum": lambda: otm.optimum(PROBLEM),
+    "Estimate": lambda: otm.estimate(otm.KSeq(), PROBLEM, samples=50, rng=np.random.default_rng(0)),
+    "AcceptanceTable": lambda: otm.acceptance_table(draft=[[0.5, 0.5], [0.75, 0.25]], target=[[0.25, 0.75]], k=[1, 2]),
+    "Losses": lambda: otm.losses.acceptance_losses(np.zeros((3, 4)), np.arange(12.0).reshape(3, 4)),
+    "DecoderRanking": lambda: rank_decoders([SpeculativeSampling(2), BlockVerification(2)], **MODELS, context=[]),
+    "ExactAudit": lambda: otm.audit.exact(trusting, PROBLEM),
+    "SampledAudit": lambda: otm.audit.sampled(trusting, PROBLEM, rng=np.random.default_rng(0)),
+    "SequenceAudit": lambda: otm.audit.sequence(block, **MODELS, num_drafts=1),
+    "BatteryAudit": lambda: otm.audit.exact_battery(trusting, laws=[otm.IID(1)], shrink_for=0.0),
+}
+
+
+@pytest.fixture(scope="module", params=RESULTS)
+def result(request: pytest.FixtureRequest) -> Tabular:
+    found = RESULTS[request.param]()
+    assert type(found).__name__ == request.param
+    return found
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects the cells, and that tags close in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rows: list[list[str]] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+class TestEveryResult:
+    def test_a_notebook_shows_tables_and_a_repr_is_short(self, result: Tabular) -> None:
+        reader = Reader()
+        reader.feed(result._repr_html_())
+        assert not reader.open
+        assert sum(map(len, reader.rows)) > 4
+        assert len(repr(result)) <= LONGEST_REPR
+        assert "src=" not in result._repr_html_()
+
+    def test_pandas_holds_the_data(self, result: Tabular) -> None:
+        frame, table = result.to_pandas(), result.data()
+        assert list(frame.columns) == list(table.columns)
+        assert len(frame) == len(table.rows) > 0
+        for name, dtype in frame.dtypes.items():
+            column = [value for value in frame[name] if value is not None]
+            if column and all(isinstance(value, float) for value in column):
+                assert dtype == np.dtype(float), name
+
+    def test_latex_is_booktabs_and_escaped(self, result: Tabular) -> None:
+        text = "\n".join(line for line in result.to_latex().splitlines() if not line.startswith("%"))
+        assert text.count(r"\toprule") == text.count(r"\bottomrule") == text.count(r"\begin{tabular}") == len(result.tables())
+        for body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
+            for line in body[1].splitlines():
+                if line.endswith(r"\\"):
+                    assert len(re.findall(r"(?<!\\)&", line)) == len(body[0]) - 1
+        assert not re.search(r"(?<!\\)[_%#]", text)
+        assert text.isascii()
+
+    def test_it_is_drawn_into_the_axes_given(self, result: Tabular) -> None:
+        ax = Figure().subplots()
+        assert result.plot(ax) is ax
+        assert ax.has_data()
+
+
+def test_all_results_that_the_audits_give_are_tables() -> None:
+    """What is not made above inherits the same, and says how it is drawn."""
+    classes = {cls for cls in _subclasses(Tabular) if not inspect.isabstract(cls) and cls.__module__.startswith("otm")}
+    assert {cls.__name__ for cls in classes} == {*RESULTS, "JointAudit", "LogAudit", "AcceptanceAudit"}
+
+
+def _subclasses(cls: type) -> set[type]:
+    return {cls}.union(*(_subclasses(sub) for sub in cls.__subclasses__()))
+
+
+def test_audits_of_records_logs_and_steps_are_drawn(tmp_path: Path) -> None:
+    written = tmp_path / "outputs.jsonl"
+    written.write_text('{"output": 1, "target": [0.5, 0.5]}\n' * 80, encoding="utf-8")
+    log = otm.audit.log(written)
+    stepped = otm.audit.step(step, **MODELS, length=1, rng=np.random.default_rng(0))
+    for audit in (log, stepped):
+        ax = Figure().subplots()
+        assert audit.plot(ax) is ax
+        assert audit.data().rows[0][1] == audit.verdict
+
+
+class TestTable:
+    table = Table(columns=("name", "value"), rows=(("a & b", 0.25), ("100 %", None)), title="A title", best=frozenset({(0, 1)}))
+
+    def test_text(self) -> None:
+        assert self.table.text().splitlines() == [
+            "A title",
+            "name      value",
+            "─────  ─────────",
+            "a & b  0.250000★",
+            "100 %         —",
+        ]
+
+    def test_latex(self) -> None:
+        assert self.table.latex().splitlines() == [
+            "% A title",
+            r"\begin{tabular}{lr}",
+            r"\toprule",
+            r"name & value \\",
+            r"\midrule",
+            r"a \& b & \textbf{0.250000} \\",
+            r"100 \% & --- \\",
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+        assert latex_escaped("a_b{c}\\^~") == r"a\_b\{c\}\textbackslash{}\textasciicircum{}\textasciitilde{}"
+
+    def test_html(self) -> None:
+        text = self.table.html()
+        assert "a &amp; b" in text and "<b>0.250000</b>" in text and "—" in text
+
+    def test_a_number_by_samples_stays_a_number(self) -> None:
+        assert float(Approximate(0.5)) == 0.5
+
+
+def test_losses_print_a_line_each() -> None:
+    found = otm.losses.acceptance_losses(np.log([0.6, 0.4, 1e-300]), np.log([0.5, 0.25, 0.25]), draft=otm.Processing(top_k=2))
+    lines = str(found).splitlines()
+    assert lines[0] == "k = 1, mean of 1 positions"
+    assert re.search(r"^acceptance +0\.750000$", lines[3])
+    assert any(re.search(r"^lost to truncation +0\.250000$", line) for line in lines)
+
+
+def test_a_ranking_is_a_sequence() -> None:
+    ranking = RESULTS["DecoderRanking"]()
+    assert isinstance(ranking, OneTable)
+    assert [row.decoder for row in ranking] == [row.decoder for row in ranking.rows]  # type: ignore[attr-defined]
+    assert str(ranking).splitlines()[0].split("  ")[0] == "decoder"
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(otm.errors.MissingPackage, match="Run `pip install pandas`"):
+        RESULTS["Estimate"]().to_pandas()

@@ -1,0 +1,84 @@
+"""Thresholds on sample and match: the kernel's loop over siblings, in exact fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import otm
+from otm.sequence import TreeVerification, ZerothOrder, expected_step, step_law
+from otm.trees import TreeShape
+from tests import strategies
+from tests.sequence.toys import distance
+from tests.verifiers.lossy_instances import ROUNDING, one_draft
+
+
+def by_the_loop(q: list[Fraction], drafts: list[int], single: Fraction, accumulated: Fraction) -> list[Fraction]:
+    """Integrate the loop over the coin: each sibling is accepted on an interval of coins."""
+    law, lower, mass = [Fraction(0)] * len(q), Fraction(0), Fraction(0)
+    for draft in drafts:
+        mass += q[draft]
+        upper = Fraction(1) if q[draft] >= single else min(Fraction(1), mass / accumulated)
+        law[draft] += max(upper - lower, Fraction(0))
+        lower = max(upper, lower)
+    off = sum(q[y] for y in range(len(q)) if y not in drafts)
+    if lower < 1:
+        law = [m if y in drafts else m + (1 - lower) * q[y] / off for y, m in enumerate(law)]
+    return law
+
+
+@given(
+    weights=st.lists(st.integers(0, 20), min_size=3, max_size=6).filter(any),
+    single=st.integers(0, 16),
+    accumulated=st.integers(1, 16),
+    k=st.integers(1, 3),
+)
+def test_law_of_likeliest_drafts(weights: list[int], single: int, accumulated: int, k: int) -> None:
+    q = [Fraction(w, sum(weights)) for w in weights]
+    s, a = Fraction(single, 16), Fraction(accumulated, 16)
+    draft = otm.examples.zipf(len(q))
+    problem = otm.Problem(draft=draft, target=[float(x) for x in q], law=otm.TopK(k))
+    verifier = otm.ThresholdMatching(float(s), float(a))
+    due = by_the_loop(q, list(range(k)), s, a)
+    np.testing.assert_allclose(otm.lossy.output_law(verifier, problem), [float(x) for x in due], rtol=0, atol=ROUNDING)
+    for by in ("rule", "membership"):
+        assert otm.acceptance(verifier, problem, by=by) == pytest.approx(float(sum(due[:k])), abs=ROUNDING)
+
+
+@given(pair=strategies.pairs(max_tokens=6), single=st.floats(0, 1), accumulated=st.floats(0.01, 1))
+def test_law_of_one_sampled_draft(pair: tuple[np.ndarray, np.ndarray], single: float, accumulated: float) -> None:
+    problem, verifier = one_draft(pair), otm.ThresholdMatching(single, accumulated)
+    np.testing.assert_allclose(
+        otm.lossy.output_law(verifier, problem), otm.coupling(verifier, problem).output_marginal, rtol=0, atol=ROUNDING
+    )
+
+
+def test_thresholds_of_one_are_without_loss() -> None:
+    for law in (otm.IID(1), otm.TopK(1), otm.TopK(2)):
+        problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=law)
+        assert otm.lossy.distortion(otm.ThresholdMatching(1.0, 1.0), problem).total_variation < ROUNDING
+        assert otm.acceptance(otm.ThresholdMatching(1.0, 1.0), problem) == pytest.approx(
+            otm.acceptance(otm.Naive(), problem), abs=ROUNDING
+        )
+
+
+def test_a_tree_of_likeliest_tokens_vertex_by_vertex() -> None:
+    """Root (.5, .3, .2) for (.2, .3, .5): 0 and 1 are drafted, kept with .25 and .375; below 0 one draft, kept with .25."""
+    draft, target = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.3, 0.5])
+    tree = TreeVerification(TreeShape([0, 0, 1]), otm.TopK(1), otm.ThresholdMatching(single=1.0, accumulated=0.8))
+    models = {"draft": draft, "target": target, "context": []}
+    assert not tree.lossless
+    found = expected_step(tree, **models)
+    np.testing.assert_allclose(found.reached, [1, 0.25, 0.375, 0.0625], atol=1e-15)
+    assert distance(found.law, step_law(tree, **models)) < 1e-15
+
+
+def test_parameters() -> None:
+    assert otm.ThresholdMatching(accumulated=1e-300).accumulated == 1e-9
+    for wrong in ({"single": 1.5}, {"accumulated": 0.0}):
+        with pytest.raises(otm.errors.InvalidParameter):
+            otm.ThresholdMatching(**wrong)
