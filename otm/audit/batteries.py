@@ -237,7 +237,8 @@ def battery(
         false_alarm, missed: as for `sampled`, of all samples together and of each.
         tolerance: as for `exact`.
         seconds: time for the audits; what is not reached is named in the coverage.
-        shrink_for: time for a minimal counterexample, in seconds; 0 looks for none.
+        shrink_for: time for a minimal counterexample, in seconds; 0 looks for none. Where nothing fails it goes to what a verdict
+            needs and `seconds` did not reach.
 
     Returns:
         BatteryAudit: the verdict, what it covers, each audit, and if one fails a minimal counterexample.

@@ -22,7 +22,7 @@ def test_time_that_is_up_is_no_failure_of_the_candidate() -> None:
 
 
 def test_a_battery_without_time_has_no_verdict_and_says_what_it_lacks() -> None:
-    result = battery(recursive, seconds=0)
+    result = battery(recursive, seconds=0, shrink_for=0)
     assert (result.verdict, result.audits) == ("no verdict", {})
     assert "Nothing was tested" in str(result)
     assert str(result.coverage).startswith("Tested: nothing. Not tested: ")

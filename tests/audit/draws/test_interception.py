@@ -157,6 +157,6 @@ def test_a_probed_one_says_why() -> None:
 
 
 def test_a_race_in_the_steps_of_a_verifier_is_exact() -> None:
-    problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.35, 0.45], law=otm.IID(2))
+    problem = otm.Problem(draft=[0.6, 0.4], target=[0.25, 0.75], law=otm.IID(2))
     found = audit.sampler(otm.ListRace(), problem)
     assert (found.verdict, found.error) == ("lossless", 0.0)
