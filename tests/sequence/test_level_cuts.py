@@ -49,3 +49,12 @@ def test_wrong_counts_are_refused() -> None:
         asked = {"num_drafts": 2, "length": 1, "samples": 9, "confidence": 0.9} | wrong
         with pytest.raises(otm.errors.InvalidParameter):
             level_cut_upper(draft=draft, target=target, context=[], rng=np.random.default_rng(0), **asked)
+
+
+def test_no_mean_above_what_a_step_can_yield() -> None:
+    """Eight sequences accept nearly all, and a sample of two paths then says more than all about every other time."""
+    for seed in range(12):
+        draft, target = smooth_models(3, 3, seed)
+        rng = np.random.default_rng(seed)
+        found = level_cut_upper(draft=draft, target=target, context=[], num_drafts=8, length=3, samples=3, rng=rng)
+        assert found.mean <= found.high <= 4.0

@@ -14,6 +14,7 @@ from otm.sequence import (
     GreedyMultipath,
     MarkovModel,
     RefinedScores,
+    TableModel,
     Uniforms,
     best_step,
     completed_law,
@@ -22,6 +23,8 @@ from otm.sequence import (
     step,
     step_law,
 )
+from otm.sequence.refined_scores import ScoredPaths
+from otm.sequence.score_law import Unrefined
 from tests.sequence.toys import distance, num_trees, random_models, smooth_models
 
 
@@ -117,3 +120,23 @@ def test_masses_that_a_sum_does_not_register(decoder: Decoder, tiny: float) -> N
         np.testing.assert_allclose(found, sequence_law(target, context=[0], length=decoder.depth + 1), rtol=0, atol=1e-13)
         efficiency = expected_step(decoder, **models).block_efficiency  # type: ignore[arg-type]
         assert efficiency == pytest.approx(law.block_efficiency, abs=1e-13)
+
+
+def test_paths_on_which_few_winners_are_accepted_are_left_alone() -> None:
+    """Token 0 is drafted with .5 and wanted with .001, so that F = .002 < a/100 after it: lossless, at no more than F q less."""
+    rows = (
+        np.array([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4]]),
+        np.array([[0.001, 0.5, 0.499], [0.6, 0.3, 0.1], [0.1, 0.5, 0.4]]),
+    )
+    contexts = [(), *[(y,) for y in range(3)], *[(x, y) for x in range(3) for y in range(3)]]
+    draft, target = (TableModel({path: table[(path[-1] if path else 0)] for path in contexts}) for table in rows)
+    paths = ScoredPaths(2, 64, (), {path: draft.next(path) for path in contexts}.__getitem__, target.next)
+    left, refined = paths.refinement((0,)), paths.refinement((1,))
+    assert isinstance(left, Unrefined) and not isinstance(refined, Unrefined)
+    assert left.child(1) is paths.law((0,))
+    decoder = RefinedScores(2, 2)
+    law = step_law(decoder, draft=draft, target=target, context=[])
+    found = completed_law(law, target=target, context=[], length=3)
+    np.testing.assert_allclose(found, sequence_law(target, context=[], length=3), rtol=0, atol=1e-13)
+    best = best_step(decoder, draft=draft, target=target, context=[]).value
+    assert expected_step(decoder, draft=draft, target=target, context=[]).block_efficiency > best - 0.05
