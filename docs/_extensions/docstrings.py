@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from reference import public_names
 from sphinx.application import Sphinx
 
+DOCS = Path(__file__).resolve().parents[1]
+
 _SECTION = re.compile(r"(Args|Returns|Raises|Yields|Attributes|Examples?):$")
 _LABEL = re.compile(r"(?<!\S)(Cost|Accuracy|Reference|Guarantee|Gradients|Law|Laws):(?=\s)")
+_PAGE = re.compile(r"docs/(\w+)\.md")
 _SPECIAL = re.compile(r"([\\*|]|_(?=\W|$)|(?<=\S)`_)")
 
 
@@ -42,7 +46,9 @@ def _prose(text: str) -> str:
     for i, part in enumerate(parts):
         if part.startswith("``"):
             continue
-        parts[i] = _code(part[1:-1]) if part.startswith("`") else _LABEL.sub(r"**\1:**", _SPECIAL.sub(r"\\\1", part))
+        parts[i] = (
+            _code(part[1:-1]) if part.startswith("`") else _PAGE.sub(_link, _LABEL.sub(r"**\1:**", _SPECIAL.sub(r"\\\1", part)))
+        )
     # Inline code needs a space, or an escaped one, on both sides.
     for i in range(1, len(parts), 2):
         if parts[i - 1] and not parts[i - 1][-1].isspace() and parts[i - 1][-1] not in "([{\"'":
@@ -50,6 +56,10 @@ def _prose(text: str) -> str:
         if parts[i + 1] and not parts[i + 1][0].isspace() and parts[i + 1][0] not in ".,;:!?)]}'\"-/":
             parts[i] += "\\ "
     return "".join(parts)
+
+
+def _link(match: re.Match[str]) -> str:
+    return f":doc:`{match[1]} </{match[1]}>`" if (DOCS / f"{match[1]}.md").is_file() else match[0]
 
 
 def _code(text: str) -> str:

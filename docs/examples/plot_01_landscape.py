@@ -2,7 +2,7 @@
 The landscape
 =============
 
-Every lossless verifier with a closed form, under three ways to draw the drafts from one drafter. The optimum depends on the draft
+Lossless verifiers, under three ways to draw the drafts from one drafter. The optimum depends on the draft
 law; a verifier can be at its law's optimum and still below another law's.
 """
 
@@ -14,7 +14,11 @@ from otm import drawing
 
 draft, target = np.random.default_rng(2).dirichlet(np.full(6, 0.6), size=2)
 problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
-laws = (otm.IID, otm.WithoutReplacement, otm.Greedy)
+laws = {
+    otm.IID: [otm.KSeq(), otm.RecursiveRejection(), otm.ListRace(), otm.NaiveTree()],
+    otm.WithoutReplacement: [otm.RecursiveRejection(), otm.Race(), otm.Naive()],
+    otm.Greedy: [otm.Naive()],
+}
 
 # %%
 # One panel for each draft law: black is the law's optimum, which no lossless verifier of that law exceeds.
@@ -23,8 +27,10 @@ with drawing.style():
     canvas, panels = plt.subplots(
         1, 3, figsize=(12.5, 3.8), sharey=True, layout="constrained"
     )
-    for axes, law in zip(panels, laws, strict=True):
-        otm.plot.curves(problem.with_law(law(2)), k=range(1, 5), samples=500, ax=axes)
+    for axes, (law, verifiers) in zip(panels, laws.items(), strict=True):
+        otm.plot.curves(
+            problem.with_law(law(2)), verifiers=verifiers, k=range(1, 5), ax=axes
+        )
         axes.set_title(law.title)
 
 # %%

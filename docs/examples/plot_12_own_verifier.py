@@ -34,7 +34,8 @@ print(
 )
 
 # %%
-# More than the optimum: that can only be a verifier which is not lossless. What comes out, beside the target:
+# More than the optimum: that can only be a verifier which is not lossless. What comes out, beside the target; and on the right
+# the joint law of drafts and output under recursive rejection, which is lossless:
 
 output = otm.lossy.output_law(mine, problem)
 print(
@@ -53,7 +54,6 @@ with drawing.style():
     left.set(xlabel="token", ylabel="probability", xticks=tokens)
     left.legend()
     otm.plot.coupling(otm.coupling(otm.RecursiveRejection(), problem), ax=right)
-    right.set_title("recursive rejection, the lossless way")
 
 # %%
 # Recursive rejection moves the target after each refusal, and is lossless:
