@@ -64,6 +64,8 @@ MENTORED_LENGTH = 5
 MENTORED_PROMPTS = 60
 MENTORED_SEEDS = (0,)
 
+LOSSY_PROMPTS = 40
+
 
 def run_experiment(
     name: str,
@@ -407,7 +409,8 @@ def lossy_rules(laboratory: Laboratory) -> dict[str, Any]:
 
     pair = laboratory.load()
     name = "shipped pair" if laboratory.target is None else Path(laboratory.target).name
-    return {"pair": name} | measured(pair, held_out_prompts(pair, laboratory.num_prompts))
+    prompts = held_out_prompts(pair, laboratory.num_prompts or LOSSY_PROMPTS)
+    return {"pair": name, "num_prompts": len(prompts)} | measured(pair, prompts)
 
 
 EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {
