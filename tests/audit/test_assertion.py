@@ -25,4 +25,4 @@ def test_what_fails_brings_the_report_and_a_test_to_copy() -> None:
 
 def test_nothing_said_is_no_pass() -> None:
     with pytest.raises(AssertionError, match="no verdict"):
-        audit.assert_lossless(maximal, seconds=0)
+        audit.assert_lossless(maximal, seconds=0, shrink_for=0)
