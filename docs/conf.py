@@ -37,7 +37,6 @@ extensions = [
     "which",
 ]
 exclude_patterns = ["README.md", "paper", "examples", "_*", "**/sg_execution_times*", "sg_execution_times*", "gallery/*.ipynb"]
-templates_path = ["_templates"]
 nitpicky = True
 nitpick_ignore_regex = [  # types of other packages and of the library's inner modules, as annotations write them
     (r"py:(class|obj|data|exc|meth|func|attr)", r"(?!otm\.[a-z_]+$|otm\.[A-Z]).*"),
@@ -89,6 +88,7 @@ sphinx_gallery_conf = {
 
 html_theme = "furo"
 html_title = f"otm {otm.__version__}"
+html_extra_path = ["play.html"]  # reached from the first page
 html_static_path = ["_static", _mathjax()]
 html_css_files = ["site.css"]
 html_js_files = ["filter.js"]

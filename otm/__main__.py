@@ -17,10 +17,11 @@ from otm.commands import audit, completion, plan
 
 COMMANDS = "otm.commands"
 EXTRA = "analysis"
+"""The extra whose packages the further commands need."""
 
 _ON_MODELS = {
     "advise": "speculate or not with two models, with which scheme, how much faster?",
-    "capture": "what figures need from models: logits, trees",
+    "capture": "what figures need from models: laws, a run of draft selection",
     "compare": "every scheme after one prompt: a table and a plot",
     "decode": "run prompts through decoders: tokens per call, speed-up over plain decoding",
     "experiment": "decoding experiments of the papers",
@@ -30,10 +31,10 @@ _ON_MODELS = {
     "measure": "exact acceptance at every position of many prompts, to Parquet",
     "merge": "join shards measured on several machines",
     "report": "a measured run as one page",
+    "steps": "tokens per call of several drafted sequences, decoder by decoder",
     "train": "train a small pair of models",
 }
 """What the commands do that the extra adds."""
-"""The extra whose packages the further commands need."""
 
 OWN = {"audit": audit, "completion": completion, "plan": plan}
 """The library's commands by name."""

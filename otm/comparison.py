@@ -280,7 +280,7 @@ def compare(
                         f"optimum column, and {verifier!r} in verifiers= runs its program"
                     )
                 elif verifier.supports(here.law):
-                    if not (seen and verifier.supports(IID(1))):
+                    if not (seen and (verifiers is None or verifier.supports(IID(1)))):
                         rows.append(_row(verifier, here, best, draws, generator))
                 elif verifiers is None:
                     skipped.add("left out: pairs of verifier and draft law that do not fit each other (docs/schemes.md)")
@@ -421,8 +421,14 @@ def _matrix(law: type[Law], rows: Sequence[ComparisonRow], *, folded: bool) -> T
     optimum = {row.law.k: row.optimum for row in rows}
     verifiers = _distinct(row.verifier for row in rows)
     cells = [{row.law.k: row for row in rows if row.verifier == verifier} for verifier in verifiers]
-    top = {k: max((row[k].exact or 0.0 for row in cells if k in row and row[k].exact is not None), default=None) for k in ks}
-    order = sorted(range(len(verifiers)), key=lambda i: [-_nan_last(cells[i].get(k)) for k in reversed(ks)])
+    top = {k: _top([row[k] for row in cells if k in row]) for k in ks}
+
+    def rank(i: int) -> tuple[list[int], bool]:
+        """Of schemes that accept alike, one that is called optimal stands for the others."""
+        values = [-round(_nan_last(cells[i].get(k)) / _SAME) for k in reversed(ks)]
+        return values, not verifiers[i].title.startswith("optimal")
+
+    order = sorted(range(len(verifiers)), key=rank)
     body: list[tuple[object, ...]] = [
         ("optimum", *(optimum[k] for k in ks)),
         ("gap of the best", *(_gap(optimum[k], top[k]) for k in ks)),
@@ -444,14 +450,28 @@ def _matrix(law: type[Law], rows: Sequence[ComparisonRow], *, folded: bool) -> T
     return Table(columns=head, rows=tuple(body), best=frozenset(best), ruled=frozenset({1}), notes=notes)
 
 
-def _gap(optimum: float | None, accepted: float | None) -> float | None:
+def _top(rows: Sequence[ComparisonRow]) -> float | Approximate | None:
+    """Return the largest acceptance, approximate where a sampled one may be larger than all that are exact."""
+    exact = max((row.exact for row in rows if row.exact is not None), default=-1.0)
+    sampled = [row.monte_carlo for row in rows if row.exact is None and row.monte_carlo is not None]
+    if any(interval.high > exact for interval in sampled):
+        return Approximate(max(exact, *(interval.mean for interval in sampled)))
+    return None if exact < 0 else exact
+
+
+def _gap(optimum: float | None, accepted: float | Approximate | None) -> float | Approximate | None:
     if optimum is None or accepted is None:
         return None
+    if isinstance(accepted, Approximate):
+        return Approximate(max(0.0, optimum - accepted.value))
     return 0.0 if optimum - accepted < _ROUNDING else optimum - accepted
 
 
-def _attains(row: ComparisonRow | None, top: float | None) -> bool:
-    return row is not None and row.exact is not None and top is not None and row.exact >= top - _SAME
+def _attains(row: ComparisonRow | None, top: float | Approximate | None) -> bool:
+    """Whether a row has the largest acceptance of all, for certain."""
+    if row is None or row.exact is None or top is None or isinstance(top, Approximate):
+        return False
+    return row.exact >= top - _SAME
 
 
 def _agrees(some: Mapping[int, ComparisonRow], others: Mapping[int, ComparisonRow]) -> bool:

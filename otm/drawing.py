@@ -235,7 +235,7 @@ def label_points(ax: Axes, points_: Sequence[tuple[float, float, str, str]]) -> 
     for (x, y, text, colour), at, wanted in zip(points_, placed, heights, strict=True):
         away = (frame.x1 - float(ax.transData.transform((x, y))[0])) * in_points > _NEAR or abs(at - wanted) > 0.5 * _LABEL
         ax.annotate(
-            text,
+            plain(text),
             (x, y),
             xytext=(1.0 + _BESIDE / (frame.width * in_points), at / (frame.height * in_points)),
             textcoords="axes fraction",
@@ -245,6 +245,11 @@ def label_points(ax: Axes, points_: Sequence[tuple[float, float, str, str]]) -> 
             annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkA": 0, "shrinkB": 2} if away else None,
         )
+
+
+def plain(text: str) -> str:
+    """Return a name as matplotlib writes it letter by letter: a dollar sign begins no formula."""
+    return text.replace("$", r"\$")
 
 
 def spread(wanted: NDArray[np.float64], apart: float) -> NDArray[np.float64]:

@@ -216,7 +216,7 @@ def shown(value: Any) -> str:
         if not math.isfinite(number):
             return "—" if math.isnan(number) else "∞" if number > 0 else "−∞"
         return f"{number:.1e}" if 1e-15 < abs(number) < 5e-7 else f"{abs(number) if abs(number) < 1e-15 else number:.6f}"
-    return str(value)
+    return " ".join(str(value).split())  # a name is one line
 
 
 def latex_escaped(text: str) -> str:

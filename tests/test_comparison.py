@@ -339,3 +339,20 @@ def test_a_lossy_scheme_that_cannot_be_enumerated_has_no_distance() -> None:
     assert row.exact == pytest.approx(
         float(otm.acceptance(otm.KSeq(), otm.Problem(draft=draft, target=target, law=otm.IID(2))))
     )
+
+
+def test_nothing_is_best_beside_a_sampled_scheme_that_may_be_better() -> None:
+    rng = np.random.default_rng(0)
+    draft = rng.dirichlet(np.full(400, 0.3))
+    target = 0.5 * rng.dirichlet(np.full(400, 0.3)) + 0.5 * draft
+    verifiers = [otm.RecursiveRejection(), otm.Naive()]
+    text = str(compare(draft=draft, target=target, k=[1, 4], verifiers=verifiers, laws=[otm.WithoutReplacement], samples=400))
+    gap, sampled, naive = (next(x for x in text.splitlines() if x.startswith(name)) for name in ("gap", "recursive", "naive"))
+    assert "≈" in gap
+    assert "≈" in sampled
+    assert "★" not in naive
+
+
+def test_of_equals_the_one_called_optimal_stands_for_the_others() -> None:
+    lines = str(compare(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], k=(1, 2), laws=[IID], samples=0)).splitlines()
+    assert any(line.startswith("optimal  ") for line in lines)

@@ -194,3 +194,10 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.M
     with pytest.raises(otm.errors.MissingPackage, match="Run `pip install matplotlib`") as found:
         plot.pair(draft=[1.0], target=[1.0])
     assert isinstance(found.value, ImportError)
+
+
+def test_a_dollar_sign_in_a_name_begins_no_formula(ax: Axes) -> None:
+    fraction = otm.from_callable(lambda p, q, d, u: (int(d[0]), True), law=otm.IID(1), name=r"$\frac{x$")
+    table = otm.compare(draft=[0.75, 0.25], target=[0.5, 0.5], verifiers=[fraction, otm.Maximal()], k=[1], laws=[otm.IID])
+    table.plot(ax)
+    ax.get_figure(root=True).canvas.draw()  # type: ignore[union-attr]

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..run.resources import MOST_THREADS
-from .options import AnyLoad, Device, DeviceMap, DraftName, Dtype, TargetName, TrustRemoteCode, integers, written
+from .options import AnyLoad, Device, DeviceMap, DraftName, Dtype, TargetName, Threads, TrustRemoteCode, integers, written
 
 
 def latency(
@@ -23,7 +22,7 @@ def latency(
     device: Device = "auto",
     device_map: DeviceMap = None,
     dtype: Dtype = "float32",
-    threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="CPU threads. Default: torch's choice.")] = None,
+    threads: Threads = None,
     any_load: AnyLoad = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:

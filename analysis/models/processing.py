@@ -38,6 +38,11 @@ class Setting(NamedTuple):
         own = {name: value for name, value in target.items() if name in ("temperature", "top_p") or value != plain[name]}
         return own | {f"draft_{name}": value for name, value in draft.items() if value != target[name]}
 
+    @property
+    def path(self) -> tuple[float, float, float]:
+        """The numbers by which a trace tells sampled paths apart: temperature, top-p, and temperature of the draft."""
+        return self.target.temperature, 1.0 if self.target.top_p is None else self.target.top_p, self.draft.temperature
+
 
 AS_THEY_ARE = Setting()
 """Both models' own distributions."""

@@ -164,6 +164,7 @@ def _top(logits: Any, count: int) -> Any:
 
 def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: ShardTask) -> bytes:
     """Return a trace file's bytes: the likeliest tokens and the mass of all others, at temperature 1 and without top-p."""
+    from ..trace.base import PATH
     from ..trace.traces import TraceSide, write_trace
 
     def joined(sides: Iterator[Any]) -> Any:
@@ -176,7 +177,7 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: Shard
     several = task.settings.positions != "text" and len(task.settings.pairs) > 1
     if task.settings.positions != "text" and not several:
         (path,) = task.settings.pairs
-        about |= {f"path_{name}": f"{value:g}" for name, value in path._asdict().items()}
+        about |= {name: f"{value:g}" for name, value in zip(PATH, path.path, strict=True)}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "logits.safetensors"
         write_trace(
@@ -188,7 +189,7 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: Shard
             num_tokens=num_tokens,
             metadata=about,
             # Along sampled paths a window is of one setting.
-            paths=np.concatenate([np.tile(w.settings[0], (len(w.contexts), 1)) for w, _, _ in kept]) if several else None,
+            paths=np.concatenate([np.tile(w.settings[0].path, (len(w.contexts), 1)) for w, _, _ in kept]) if several else None,
             place=(task.run, task.index),
         )
         return file.read_bytes()

@@ -73,17 +73,18 @@ def law_rows() -> list[list[str]]:
 
 
 def decoder_rows() -> list[list[str]]:
-    """Return name, title, what it does, and reference of every registered decoder."""
+    """Return name, title, whether it is lossless, what it does, and reference of every registered decoder."""
+    decoders = [*((cls, "yes") for cls in sequence.DECODERS), *((cls, "no") for cls in sequence.LOSSY_DECODERS)]
     return [
-        [_signature(cls), cls.title, _cell(inspect.getdoc(cls).partition("\n")[0]), _cell(part(cls, "Reference"))]  # type: ignore[union-attr]
-        for cls in sequence.DECODERS
+        [_signature(cls), cls.title, kept, _cell(inspect.getdoc(cls).partition("\n")[0]), _cell(part(cls, "Reference"))]  # type: ignore[union-attr]
+        for cls, kept in decoders
     ]
 
 
 TABLES = {
     "verifiers": (("verifier", "draft laws", "lossless", "accuracy", "cost", "gradients", "reference"), verifier_rows),
     "laws": (("call", "name", "how drafts are drawn"), law_rows),
-    "decoders": (("call", "name", "what it does", "reference"), decoder_rows),
+    "decoders": (("call", "name", "lossless", "what it does", "reference"), decoder_rows),
 }
 
 

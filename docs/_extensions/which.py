@@ -30,7 +30,7 @@ MAP = Question(
                 Question("… and the verifier must not see p", (("Race", "MinHash"),)),
                 Question("k i.i.d. drafts", (("Optimal", "KSeq"),)),
                 Question("… and the verifier must not see p", (("ListRace",),)),
-                Question("k distinct sampled drafts", (("RecursiveRejection", "Race"),)),
+                Question("k distinct sampled drafts", (("WithoutReplacementOptimal", "Race"),)),
                 Question("k − 1 likeliest tokens, one sample", (("GreedyOptimal", "SpecHub"),)),
                 Question("the k likeliest tokens", (("Naive",),)),
                 Question("different drafters, or any law, small V", (("TransportPlan", "SelectThenReject"),)),
@@ -41,8 +41,9 @@ MAP = Question(
             (
                 Question("within a total variation", (("TvOptimal",),)),
                 Question("within a KL divergence", (("Mentored",),)),
-                Question("as an engine does it, measured", (("Lenience", "TypicalAcceptance", "RelaxedAcceptance"),)),
-                Question("as a mixture or a cascade", (("Ensemble", "Cascade", "Fuzzy"),)),
+                Question("as engines do it, measured", (("Lenience", "TypicalAcceptance", "RelaxedAcceptance"),)),
+                Question("… by thresholds of probability", (("ThresholdMatching", "Mars", "BoundedRegret"),)),
+                Question("as a mixture or a cascade", (("Ensemble", "Cascade", "Cactus", "Fuzzy"),)),
             ),
         ),
         Question(
@@ -54,6 +55,7 @@ MAP = Question(
                 Question("a tree of the likeliest paths", (("LikeliestTree",),)),
                 Question("drafts that a race shares", (("Ersd",),)),
                 Question("a chain of models", (("Staged",),)),
+                Question("a greedy chain, lossy", (("Fly", "RegretBudget"),)),
             ),
         ),
     ),

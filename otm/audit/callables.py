@@ -145,6 +145,8 @@ def from_callable(
     What is later asked of the verifier raises `CandidateFailure`, an `OtmError`, where the function raises or returns no token,
     and `TooLarge` beyond 512 draft sequences, of which each takes some milliseconds; `otm.estimate` then gives an interval.
 
+    What was found of a problem is kept while the process lasts: a function must not depend on what changes outside it.
+
     Cost: O(1). Accuracy: as `otm.audit.exact`. A function that turns its uniforms into plain floats is probed as a black box: exact
     if it treats no interval of them narrower than 1/64 by itself.
     Reference: docs/theory.md, "Audits".
@@ -192,6 +194,8 @@ def run_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
     """Return tokens `(n,)`, and flags unless the candidate gave none, by calling it on each row of drafts and uniforms.
 
+    Where it gave some, a token without one counts as accepted if it was drafted.
+
     Raises:
         CandidateFailure: if it raises or returns no token of the vocabulary; the message names the drafts.
     """
@@ -206,8 +210,12 @@ def run_rows(
                 )
         found.append((token, flag))
     outputs, flags = zip(*found, strict=True)
-    said = None if None in flags else np.asarray(flags, dtype=bool)
-    return np.asarray(outputs, dtype=np.int64), said
+    output = np.asarray(outputs, dtype=np.int64)
+    if all(flag is None for flag in flags):
+        return output, None
+    drafted = is_member(output, drafts)
+    said = [member if flag is None else flag for flag, member in zip(flags, drafted, strict=True)]
+    return output, np.asarray(said, dtype=bool)
 
 
 def _token_of(candidate: Candidate, problem: Problem, drafts: NDArray[np.int64]) -> Callable[[NDArray[Any]], Any]:

@@ -291,6 +291,8 @@ def read_token(answer: Any, num_tokens: int) -> tuple[int, bool | None]:
         raise CandidateFailure(
             f"The callable must return a token in [0, {num_tokens}), alone or as (token, accepted); it returned {answer!r}."
         )
+    if isinstance(accepted, str) or (isinstance(accepted, (int, float, np.number)) and accepted not in (0, 1)):
+        raise CandidateFailure(f"The callable must say True or False of whether it accepted; it returned {answer!r}.")
     return number if 0 <= number < num_tokens else NO_TOKEN, None if accepted is None else bool(accepted)
 
 

@@ -217,6 +217,8 @@ class Wanted:
     def of(cls, k: Iterable[int], columns: Iterable[str] | None) -> Wanted:
         """Return what names and numbers of drafts stand for, or say which is none; all names if there are none."""
         ks = tuple(sorted(set(check_ks(k))))
+        if columns is not None and not isinstance(columns, Iterable):
+            raise InvalidParameter(f"columns must be names of the table's columns; got {columns!r}. Pass a list of them.")
         asked = NAMES if columns is None else tuple(columns)
         if unknown := [name for name in asked if name not in NAMES]:
             raise InvalidParameter(
@@ -225,8 +227,15 @@ class Wanted:
             )
         if not asked:
             raise InvalidParameter("columns must name at least one of the table's columns; got none. Leave it out for all.")
+        found = tuple(column for column in _columns(ks) if column.stem in asked)
+        absent = [name for name in asked if name not in DESCRIPTIONS and all(name != column.stem for column in found)]
+        if absent and columns is not None:
+            raise InvalidParameter(
+                f"columns must exist for some of the given k; {absent[0]} has none for k = {', '.join(map(str, ks))}. "
+                "Leave it out, or add the k that it is for: 1, or 2 for spechub_greedy."
+            )
         return cls(
-            columns=tuple(column for column in _columns(ks) if column.stem in asked),
+            columns=found,
             descriptions=tuple(name for name in DESCRIPTIONS if name in asked),
             ks=ks,
         )

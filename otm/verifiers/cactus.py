@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,7 @@ class Cactus(Lossy):
         """Return h `(..., V)` in float64."""
         xp = namespace(target)
         q = xp.astype(target, xp.float64)
-        return xp.clip(q + xp.sqrt(2.0 * self.delta * q * xp.clip(1.0 - q, 0.0, None)), None, 1.0)
+        return xp.clip(q + math.sqrt(2.0) * math.sqrt(self.delta) * xp.sqrt(q * xp.clip(1.0 - q, 0.0, None)), None, 1.0)
 
     def prepare(self, problem: Problem) -> CactusRule:
         """Compute what each draft is raised to."""

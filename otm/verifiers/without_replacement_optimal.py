@@ -61,7 +61,7 @@ class WithoutReplacementOptimal(Verifier):
 
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.1, 0.2, 0.7], law=otm.WithoutReplacement(2))
     >>> round(float(otm.acceptance(WithoutReplacementOptimal(), problem, by="rule")), 5), round(otm.optimal_acceptance(problem), 5)
-    (0.76071, 0.76071)
+    (0.78571, 0.78571)
     """
 
     title = "optimal without replacement"

@@ -139,6 +139,29 @@ class TestAnswers:
             with pytest.raises(CandidateFailure, match=message):
                 ask()
 
+    @pytest.mark.parametrize("flag", ["False", 0.3, float("nan"), -1, 2])
+    def test_what_is_no_flag_is_said(self, flag: Any) -> None:
+        with pytest.raises(otm.errors.OtmError, match="True or False"):
+            otm.acceptance(
+                otm.from_callable(lambda p, q, d, u: (0, flag), law=otm.IID(1)),
+                otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)),
+            )
+
+    def test_a_flag_given_now_and_then(self) -> None:
+        """Where it is missing a drafted token counts as accepted, exactly and in samples, whatever else is in the batch."""
+
+        def mixed(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
+            return (0, False) if drafts[0] == 0 else int(drafts[0])
+
+        verifier = otm.from_callable(mixed, law=otm.IID(1))
+        problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+        exact = otm.acceptance(verifier, problem, by="rule")
+        found = otm.estimate(
+            verifier, problem, samples=2_000, rng=np.random.default_rng(0), by="rule", confidence=1 - 1e-9
+        )  # false alarm 1e-9
+        assert exact == pytest.approx(0.25, abs=1e-12)
+        assert found.low <= exact <= found.high < 0.5
+
     def test_scalars_of_any_kind_and_a_list_of_one(self) -> None:
         import torch
 

@@ -536,3 +536,11 @@ def test_impossible_requests() -> None:
     for columns, said in ((["kseq_iid_k1"], "got 'kseq_iid_k1'"), ([], "at least one"), ("tv", "got 't'")):
         with pytest.raises(otm.errors.InvalidParameter, match=said):
             acceptance_table(draft=[1.0], target=[1.0], k=[1], columns=columns)
+
+
+def test_a_column_that_no_k_has_is_refused() -> None:
+    pair = {"draft": [0.5, 0.3, 0.2], "target": [0.2, 0.3, 0.5]}
+    with pytest.raises(otm.errors.InvalidParameter, match="maximal_iid has none for k = 3"):
+        otm.acceptance_table(**pair, k=[3], columns=["optimum_iid", "maximal_iid"])
+    with pytest.raises(otm.errors.InvalidParameter, match="got 5"):
+        otm.acceptance_table(**pair, k=[3], columns=5)  # type: ignore[arg-type]

@@ -49,3 +49,8 @@ def test_the_output_is_not_within_delta(size: int) -> None:
 def test_parameters() -> None:
     with pytest.raises(otm.errors.InvalidParameter, match="delta must lie in"):
         otm.Cactus(-0.1)
+
+
+def test_an_immense_bonus_is_no_overflow() -> None:
+    problem = otm.Problem(draft=[0.75, 0.25], target=[1.0, 0.0], law=otm.IID(1))
+    assert otm.acceptance(otm.Cactus(1e308), problem) == 0.75

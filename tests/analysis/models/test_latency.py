@@ -91,10 +91,10 @@ def test_each_cell_times_its_own_tokens_and_nothing_else(pair: Pair, monkeypatch
 
 def test_command_writes_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "latency.json"
-    latency(out=out, lengths="2,4", batches="1,8", context=4, nodes="0,2", seconds=0.0, device="cpu")
+    latency(out=out, lengths="2,4", batches="1,8", context=4, nodes="0,2", seconds=0.0, device="cpu", any_load=True)
     shown = capsys.readouterr().out
     assert "batch = 8" in shown
     assert shown.count("length = 4") == 2
     assert json.loads(out.read_text(encoding="utf-8"))["lengths"] == [2, 4]
     with pytest.raises(AnalysisError, match="length 4"):
-        latency(out=out, lengths="1,2")
+        latency(out=out, lengths="1,2", any_load=True)
