@@ -128,7 +128,7 @@ class Table:
 
     def _left(self) -> list[bool]:
         """Whether each column is text, which stands on the left."""
-        return [(j == 0 and not self._numeric(j)) or not self._numeric(j) for j in range(len(self.columns))]
+        return [not self._numeric(j) for j in range(len(self.columns))]
 
     def _numeric(self, j: int) -> bool:
         values = [row[j] for row in self.rows if row[j] not in (None, "")]

@@ -40,8 +40,8 @@ DRAWS = 500
 _PER_K = {
     "gamma_star": ("γ* of K-SEQ", "factor"),
     "kseq_guarantee": ("K-SEQ is sure of", "probability"),
-    "theorem1_all": ("Theorem 1, Ω₀ = Ω", "at most"),
-    "theorem1_none": ("Theorem 1, ∅, from above", "at most"),
+    "theorem1_all": ("Theorem 1, Ω₀ = Ω: at most", "probability"),
+    "theorem1_none": ("Theorem 1, Ω₀ = ∅, from above: at most", "probability"),
 }
 _SINGLE = {
     "race_lemma": ("Lemma 3.1: the race is sure of", "probability"),

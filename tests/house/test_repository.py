@@ -168,12 +168,16 @@ def test_tests_mirror_the_tree() -> None:
         assert room == "analysis" or path.stem.removeprefix("test_") in known, f"{path.relative_to(ROOT)} tests no module"
 
 
+READ = {"", ".py", ".md", ".toml", ".txt", ".cfg", ".yml", ".yaml", ".cff", ".json", ".ipynb", ".html", ".js", ".css", ".bib"}
+"""Suffixes of what is text."""
+
+
 def test_repository_stands_alone() -> None:
     """No machine paths and no references to what is outside the repository."""
     patterns = [r"/work/", r"\.\./shared", r"/root/", r"files\.pythonhosted", r"\bissue #?\d", r"localhost:\d"]
     banned = re.compile("|".join(patterns))
     for path in _tracked():
-        if path.suffix in (".py", ".md", ".toml", ".txt", ".cfg", ".yml", "") and path != Path(__file__).resolve():
+        if path.suffix in READ and path != Path(__file__).resolve():
             if path.name in ("held_out.txt", "LICENSE"):
                 continue
             found = banned.search(path.read_text(encoding="utf-8", errors="replace"))
