@@ -439,7 +439,8 @@ def _matrix(law: type[Law], rows: Sequence[ComparisonRow], *, folded: bool) -> T
     for i in order:
         like = next((j for j in above if folded and _agrees(cells[i], cells[j])), None)
         if like is not None:
-            same.setdefault(like, []).append(_name(verifiers[i]))
+            only = "" if cells[i].keys() == cells[like].keys() else f" (k = {', '.join(map(str, sorted(cells[i])))})"
+            same.setdefault(like, []).append(_name(verifiers[i]) + only)
             continue
         above.append(i)
         best |= {(len(body), at) for at, k in enumerate(ks, start=1) if _attains(cells[i].get(k), top[k])}
