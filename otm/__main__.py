@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from otm import __version__
 from otm.commands import audit, completion, plan
 
 COMMANDS = "otm.commands"
@@ -88,7 +87,7 @@ def _parser(further: Sequence[str] = ()) -> argparse.ArgumentParser:
         description="Speculative decoding: audits of verifiers, plans from records, advice and measurements on models.",
         epilog=f"otm COMMAND --help says more. Commands on language models need the extra `{EXTRA}`.",
     )
-    parser.add_argument("--version", action="version", version=f"otm {__version__}")
+    parser.add_argument("--version", action="version", version=f"otm {_version('otm-speculative') or 'not installed'}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in OWN.values():
         command.register(commands)

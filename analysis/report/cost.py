@@ -18,16 +18,17 @@ CPU or with a batch that fills the device.
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from otm._json import plain_json
 from otm.errors import OtmError
 from otm.trees import read_costs
 
 from ..errors import AnalysisError
+from ..files import read_small
 from .plans import MOST_NODES, Plan
 from .text import shown
 
@@ -154,9 +155,7 @@ def measured(
 def read_object(path: Path, what: str) -> dict[str, Any]:
     """Read a JSON object of limited size."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise AnalysisError(f"{path.name} is larger than {_MOST_BYTES >> 20} MiB and no {what}. Pass the right file.")
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = plain_json(read_small(path, _MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise AnalysisError(f"{path.name} cannot be read as {what} ({error}). Pass its JSON file.") from error
     if not isinstance(record, dict):

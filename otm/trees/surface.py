@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_real
-from otm.trees.records.document import Document, number
+from otm.trees.records.document import Document, number, read_text
 
 FORMAT = "otm.cost-surface"
 VERSION = 1
@@ -248,7 +248,7 @@ def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
     sources = []
     for path in paths:
         try:
-            document = Document(Path(path).read_text(encoding="utf-8-sig"))
+            document = Document(read_text(Path(path)))
         except (OSError, TypeError, ValueError) as error:
             if isinstance(error, TooLarge | InvalidParameter):
                 raise

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
 import json
 import math
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from otm._json import plain_json
@@ -20,8 +23,27 @@ from otm.trees.records.record import AcceptanceRecord
 MAX_TEXT = 256 * 2**20
 """Largest record read, in characters: detailed records of a long benchmark are large."""
 
+_MOST_STREAMED = 64 * 2**20  # bytes of a pipe or a device, which may have no end
+
 MAX_DEPTH = 64
 """Deepest nesting that is searched."""
+
+
+def read_text(path: Path) -> str:
+    """Return the UTF-8 text of a file, or of a pipe, which may have no end.
+
+    Raises:
+        TooLarge: if it is larger than a record may be.
+        OSError, ValueError: if it cannot be read, or is no UTF-8.
+    """
+    regular = path.is_file()
+    most = 4 * MAX_TEXT if regular else _MOST_STREAMED
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size if regular else 0
+        content = b"" if size > most else file.read(most + 1)
+    if max(size, len(content)) > most:
+        raise TooLarge(f"A record may have {MAX_TEXT:,} characters; {path.name} has more than {most:,} bytes. Split it.")
+    return io.StringIO(content.decode("utf-8-sig"), newline=None).read()  # lines end alike, whoever wrote them
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from otm.trees.records import (
     vllm_log,
     vllm_request,
 )
-from otm.trees.records.document import MAX_TEXT, Document, Form
+from otm.trees.records.document import Document, Form, read_text
 from otm.trees.records.record import AcceptanceRecord
 
 FORMS: tuple[Form, ...] = (
@@ -65,10 +65,7 @@ def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
     """
     try:
         file = Path(path)
-        size = file.stat().st_size
-        if size > 4 * MAX_TEXT:
-            raise TooLarge(f"A record may have {MAX_TEXT:,} characters; {file.name} has {size:,} bytes. Split it.")
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_text(file)
     except (OSError, TypeError, ValueError) as error:
         if isinstance(error, TooLarge):
             raise

@@ -92,3 +92,9 @@ def test_missing_and_torn_files_are_refused(tmp_path: Path) -> None:
     for name in ("torn.json", "missing.json"):
         with pytest.raises(AnalysisError, match="cannot be read"):
             read_latency(tmp_path / name)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no endless file")
+def test_a_record_without_end_is_refused() -> None:
+    with pytest.raises(AnalysisError, match="no regular file"):
+        read_latency(Path("/dev/zero"))

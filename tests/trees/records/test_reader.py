@@ -411,3 +411,9 @@ def test_every_form_names_its_source() -> None:
         assert "Source of the form: github.com/" in module.__doc__ and " at " in " ".join(module.__doc__.split()), (
             module.__name__
         )
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no endless file")
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(otm.errors.TooLarge, match="zero has more than"):
+        read_acceptance("/dev/zero")
