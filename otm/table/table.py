@@ -227,23 +227,33 @@ class Wanted:
             )
         if not asked:
             raise InvalidParameter("columns must name at least one of the table's columns; got none. Leave it out for all.")
-        found = tuple(column for column in _columns(ks) if column.stem in asked)
-        absent = [name for name in asked if name not in DESCRIPTIONS and all(name != column.stem for column in found)]
+        found = _wanted(ks, asked)
+        absent = [name for name in asked if name not in found.names]
         if absent and columns is not None:
             raise InvalidParameter(
                 f"columns must exist for some of the given k; {absent[0]} has none for k = {', '.join(map(str, ks))}. "
                 "Leave it out, or add the k that it is for: 1, or 2 for spechub_greedy."
             )
-        return cls(
-            columns=found,
-            descriptions=tuple(name for name in DESCRIPTIONS if name in asked),
-            ks=ks,
-        )
+        return found
 
-    @property
+    @functools.cached_property
+    def keys(self) -> tuple[tuple[str, int], ...]:
+        """The columns by stem and number of drafts."""
+        return tuple((column.stem, column.k) for column in self.columns)
+
+    @functools.cached_property
     def names(self) -> frozenset[str]:
         """Stems of the columns, and descriptions."""
-        return frozenset((*(column.stem for column in self.columns), *self.descriptions))
+        return frozenset((*(stem for stem, _ in self.keys), *self.descriptions))
+
+
+@functools.lru_cache(maxsize=64)
+def _wanted(ks: tuple[int, ...], asked: tuple[str, ...]) -> Wanted:
+    return Wanted(
+        columns=tuple(column for column in _columns(ks) if column.stem in asked),
+        descriptions=tuple(name for name in DESCRIPTIONS if name in asked),
+        ks=ks,
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -410,6 +420,6 @@ def _chunk(fast: ModuleType | None, parts: Sequence[Array | None], wanted: Wante
         log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts[2:])
         values, described = arrays.chunk_values(p, q, log_p, log_q, wanted.ks, wanted.names)
         sums = ()
-    rows = [clip(xp.stack([values[c.stem, c.k] for c in wanted.columns], axis=0), 0.0, 1.0)] if wanted.columns else []
+    rows = [clip(xp.stack([values[key] for key in wanted.keys], axis=0), 0.0, 1.0)] if wanted.columns else []
     rest = [*(described[name] for name in wanted.descriptions), *sums]
     return xp.concat([*rows, xp.stack(rest, axis=0)] if rest else rows, axis=0)
