@@ -51,7 +51,7 @@ def _chunk(draft: Any, target: Any, settings: Sequence[Setting], wanted: Wanted,
         draft, target = (z.astype(np.float64) if isinstance(z, np.ndarray) else z.double() for z in (draft, target))
     values = []
     # Compiled rows are divided by their sums, and their logarithms taken, as they are read.
-    as_weights = isinstance(draft, np.ndarray) and compiled("otm.table.compiled") is not None
+    as_weights = isinstance(draft, np.ndarray) and compiled("otm.table.compiled.rows") is not None
     for (p, log_p), (q, log_q) in zip(
         distributions(draft, [setting.draft for setting in settings], as_weights=as_weights),
         distributions(target, [setting.target for setting in settings], as_weights=as_weights),

@@ -350,7 +350,7 @@ def _as_given(given: dict[str, object], wanted: Wanted) -> AcceptanceTable | Non
     What is wrong with them, or whether they lie elsewhere, `as_pmfs` finds out.
     """
     p, q = as_rows(given)
-    if compiled("otm.table.compiled") is None or p.dtype != q.dtype or not (is_on_host(p) and is_on_host(q)):
+    if compiled("otm.table.compiled.rows") is None or p.dtype != q.dtype or not (is_on_host(p) and is_on_host(q)):
         return None
     p, q = align_pair(p, q)
     table, sums = _table(p, q, None, None, wanted)
@@ -394,7 +394,7 @@ def _table(
     step = max(1, (_ON_HOST if is_on_host(p) else _ON_DEVICE) // width)
     views = host_views(list(given.values()))
     flat = given if views is None else dict(zip(given, views, strict=True))
-    fast = None if views is None else compiled("otm.table.compiled")  # loaded once, before threads ask for it
+    fast = None if views is None else compiled("otm.table.compiled.rows")  # loaded once, before threads ask for it
     reserve((8 if fast is None else 3) * min(step, count) * width)
     threads = 1 if views is None else num_threads(p)
     pieces = share(
