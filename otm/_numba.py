@@ -19,7 +19,9 @@ _LOGGER = logging.getLogger(__name__)
 _unusable: set[str] = set()  # modules that could not be had though numba is there
 
 
-def compile_once(*signatures: Any, fastmath: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
+def compile_once(
+    *signatures: Any, fastmath: frozenset[str] = frozenset(), inside: bool = False
+) -> Callable[[Function], Function]:
     """Compile a function outside the interpreter's lock, once per machine: later processes find it beside its module.
 
     It is compiled again when a file of its folder changes, since what it calls is frozen into it; numba looks at its own file only.
@@ -27,11 +29,13 @@ def compile_once(*signatures: Any, fastmath: frozenset[str] = frozenset()) -> Ca
     Args:
         signatures: numba's types, to compile at once; none compiles for each kind of argument when it first comes.
         fastmath: which liberties floating-point sums may take; none makes the last bits independent of what calls it.
+        inside: whether only compiled code calls it; a way in for Python takes a third of its time to compile.
     """
     from numba import njit  # noqa: PLC0415  # this module is imported without numba, too
 
     def wrap(function: Function) -> Function:
         options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
+        options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inside}
         try:
             kept = njit(cache=True, **options)(function)
         except RuntimeError:  # no folder to keep it in: neither the package's nor the user's can be written

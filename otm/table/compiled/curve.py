@@ -132,7 +132,7 @@ def _solve_between(left: float, right: float, inside: float, outside: float, k: 
     return gamma
 
 
-@compile_once(types.float64(ORDER, types.int64, types.float64))
+@compile_once(types.float64(ORDER, types.int64, types.float64), inside=True)
 def excess_above(order: Order, groups: int, level: float) -> float:
     """Return Σ (q − t p)₊: Q − t P of the groups with q > t p, and term by term in the group where that ends."""
     p, q, tokens, starts, ends = order.p, order.q, order.tokens, order.starts, order.ends

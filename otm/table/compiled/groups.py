@@ -61,7 +61,7 @@ def place_tokens(p: Floats, q: Floats, first: int, shift: int, place: NDArray[np
         into[2] += 1.0
 
 
-@compile_once(types.int64(ORDER, types.int16[::1], TABLE, types.int64, types.int64, types.int64[::1]))
+@compile_once(types.int64(ORDER, types.int16[::1], TABLE, types.int64, types.int64, types.int64[::1]), inside=True)
 def gather(order: Order, place: NDArray[np.int16], bins: Floats, first: int, shift: int, after_last: Integers) -> int:
     """List a row's tokens group by group, and fill the groups' ends.
 
@@ -146,7 +146,7 @@ def _add_up(mass: Floats, before: float, running: Floats) -> None:
             running[j] = before + rest
 
 
-@compile_once(types.int64(ORDER, types.int64))
+@compile_once(types.int64(ORDER, types.int64), inside=True)
 def open_group(order: Order, group: int) -> int:
     """Fill `opened` with a group in order; return how many tokens it has, −1 if there is no room.
 

@@ -46,7 +46,7 @@ def without_likeliest(p: Floats, q: Floats, start: int, top: Integers, in_top: F
     sums[SUM_P], sums[SAME] = mass, same
 
 
-@part(FAST)
+@part(FAST, at_once=True)
 def by_likely_tokens(order: Order, groups: int, top: Integers, rest: Floats, ks: Integers, per_k: Floats) -> None:
     """Fill the schemes that draft the most likely tokens, walking down from the most likely one; ties go to the lowest index.
 
@@ -78,7 +78,7 @@ def by_likely_tokens(order: Order, groups: int, top: Integers, rest: Floats, ks:
         per_k[TOP_K, i] = taken + (q[top[k - 1]] if p[top[k - 1]] > 0 else 0.0)
 
 
-@part(FAST)
+@part(FAST, at_once=True)
 def masses_without(p: Floats, q: Floats, top: Integers, parts: Floats, rest: Floats) -> None:
     """Fill Σ p and Σ p q without the first so many of the likeliest tokens, all of which `parts` leaves out."""
     count = len(top)

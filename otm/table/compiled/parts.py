@@ -130,15 +130,28 @@ NUM_ADDED, NUM_PARTS = 5, 7
 SUM_P, SUM_Q, OVERLAP, SAME, SQUARED, MOST_P, MOST_Q = range(NUM_PARTS)
 
 
-def part(fast: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
+def part(fast: frozenset[str] = frozenset(), *, at_once: bool = False) -> Callable[[Function], Function]:
     """Compile what entries are made of, always into their code.
 
     A function that is called has two compiled forms, one of its own and one within its caller's library. A process that compiles
     runs the first and one that loads the library the second, which differ in the last bits.
+
+    Args:
+        fast: which liberties floating-point sums may take.
+        at_once: whether it is made part of what calls it before either is compiled, and takes that one's liberties: what calls
+            other parts would have them optimised once more for itself.
     """
+    # Nobody calls a part from outside: wrappers would be a fifth of the time to compile.
+    options: dict[str, Any] = {
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+        "error_model": "numpy",
+        "fastmath": set(fast),
+    }
+    options |= {"inline": "always"} if at_once else {"forceinline": True}
 
     def compiled(function: Function) -> Function:
-        return cast(Function, njit(forceinline=True, error_model="numpy", fastmath=set(fast))(function))
+        return cast(Function, njit(**options)(function))
 
     return compiled
 
@@ -244,7 +257,7 @@ def clear(table: Floats) -> None:
             table[i, j] = 0.0
 
 
-@compile_once(types.float64(types.float64, types.int64))
+@compile_once(types.float64(types.float64, types.int64), inside=True)
 def contained(outside: float, k: int) -> float:
     """Return (1 − C)^k as `otm.drafts.iid_cut` does."""
     if k <= LARGEST_MULTIPLIED_POWER:
@@ -252,7 +265,7 @@ def contained(outside: float, k: int) -> float:
     return math.exp(k * math.log1p(-min(outside, 1.0)))
 
 
-@compile_once(types.float64(types.float64, types.int64))
+@compile_once(types.float64(types.float64, types.int64), inside=True)
 def accept(beta: float, k: int) -> float:
     """Return 1 − (1 − β)^k with full relative accuracy for small β."""
     return -math.expm1(k * math.log1p(-min(max(beta, 0.0), 1.0)))

@@ -32,7 +32,7 @@ _OUT_OF_ORDER = 1.0 + 2.0**-50  # neighbours whose ratios differ by less may sta
 _IMMATERIAL = 1e-290  # products of two tokens' masses that have lost their digits
 
 
-@part()
+@part(at_once=True)
 def races(order: Order, whole_p: float, ks: Integers, work: Floats, moments: Floats, per_k: Floats) -> tuple[float, bool]:
     """Fill the masses at the blocks' ends, list races, Σ q k h/(1 + (k − 1) h), and the Poisson bound, 1 − Σ q (1 − h)^k.
 

@@ -72,7 +72,7 @@ _LIGHTER = 2.0**-10  # the same of the fifth term
 _FEWER_TERMS = 5
 
 
-@part(FAST)
+@part(FAST, at_once=True)
 def _add_entropies(p: Floats, q: Floats, log_of_p: Floats, log_of_q: Floats, described: Floats) -> None:
     """Add a block to entropies and both relative entropies, in nats; logarithms are taken of `log_of_p` and `log_of_q`."""
     draft_entropy = target_entropy = forward = backward = 0.0
@@ -158,7 +158,7 @@ def _above(p: Floats, q: Floats, threshold: float) -> float:
     return kept
 
 
-@part(FAST)
+@part(FAST, at_once=True)
 def _add_powers(p: Floats, q: Floats, excess: Floats, power: Floats, ks: Integers, per_k: Floats) -> None:
     """Add a block's Σ (q − p)₊ (1 − p)^{k−1} and Σ q (1 − p)^k."""
     for j in range(BLOCK):
@@ -219,7 +219,7 @@ def _add_few_moments(q: Floats, excess: Floats, p: Floats, moments: Floats) -> N
         moments[1, n] += value
 
 
-@part(FAST)
+@part(FAST, at_once=True)
 def _of_one_draft(
     p: Floats,
     q: Floats,
