@@ -309,7 +309,7 @@ def acceptance_table(
     Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in chunks, so extra memory is
     bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by compiled loops over the tokens with
     mass, outside the interpreter's lock: a sort and four reads for all k together, but for the tokens with k p above 1/16, and
-    four arrays of V at most; logarithms are taken there faster than they would be read. Only the races (race_iid,
+    four arrays of V at most; logarithms are taken there, whatever is given. Only the races (race_iid,
     list_race_rule_iid and the Poisson bound) need the sort: without them a row is O(V + V max(k) of the likely tokens), and half as
     long; without entropies, divergences and the gates that look at them (typical acceptance, Fuzzy) two thirds of that. A machine's
     first call compiles the loops, some ten seconds. Rows of torch are shared among torch's threads. A device is waited for once, at
@@ -341,7 +341,7 @@ def acceptance_table(
             raise InvalidDistribution(
                 f"log_{name} must not be NaN; some entries are. Leave it out: it is computed where it is absent."
             )
-    return unchecked_table(p, q, logs[0], logs[1], wanted)
+    return _table(p, q, logs[0], logs[1], wanted)[0]
 
 
 def _as_given(given: dict[str, object], wanted: Wanted) -> AcceptanceTable | None:
@@ -377,13 +377,13 @@ def _checked_log(given: object, mass: Array, name: str) -> Array:
 def unchecked_table(p: Array, q: Array, log_draft: Array | None, log_target: Array | None, wanted: Wanted) -> AcceptanceTable:
     """Return the table of distributions that are known to be some, such as what a softmax has just given.
 
-    Compiled rows need not be divided by their sums.
+    Compiled rows need not be divided by their sums. Logarithms are finite, and read by compiled rows of float64 too.
     """
-    return _table(p, q, log_draft, log_target, wanted)[0]
+    return _table(p, q, log_draft, log_target, wanted, read_logs=True)[0]
 
 
 def _table(
-    p: Array, q: Array, log_draft: Array | None, log_target: Array | None, wanted: Wanted
+    p: Array, q: Array, log_draft: Array | None, log_target: Array | None, wanted: Wanted, *, read_logs: bool = False
 ) -> tuple[AcceptanceTable, NDArray[np.float64] | None]:
     """Return the table and, of compiled rows, the sums that they were divided by, `(2, rows)`, NaN where an entry is negative."""
     check_enough_tokens(max(wanted.ks), int(p.shape[-1]))
@@ -398,7 +398,9 @@ def _table(
     reserve((8 if fast is None else 3) * min(step, count) * width)
     threads = 1 if views is None else num_threads(p)
     pieces = share(
-        lambda start: _chunk(fast, [flat[i][start : start + step, :] if i in flat else None for i in range(4)], wanted),
+        lambda start: _chunk(
+            fast, [flat[i][start : start + step, :] if i in flat else None for i in range(4)], wanted, read_logs
+        ),
         range(0, count, step),
         threads,
     )
@@ -410,11 +412,12 @@ def _table(
     return AcceptanceTable(columns=columns, values=values, description=described), sums
 
 
-def _chunk(fast: ModuleType | None, parts: Sequence[Array | None], wanted: Wanted) -> Array:
+def _chunk(fast: ModuleType | None, parts: Sequence[Array | None], wanted: Wanted, read_logs: bool) -> Array:
     """Return the columns' values and then the descriptions, `(columns + descriptions, rows)`; of compiled rows also their sums."""
     xp = namespace(parts[0])
     if fast is not None:
-        values, described, sums = fast.chunk_values(parts[0], parts[1], wanted.ks, wanted.names)
+        logs = (parts[2], parts[3]) if read_logs and parts[2] is not None and parts[3] is not None else None
+        values, described, sums = fast.chunk_values(parts[0], parts[1], wanted.ks, wanted.names, logs)
     else:
         p, q = unit_rows(parts[0]), unit_rows(parts[1])
         log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts[2:])

@@ -73,14 +73,13 @@ _FEWER_TERMS = 5
 
 
 @part(FAST, at_once=True)
-def _add_entropies(p: Floats, q: Floats, log_of_p: Floats, log_of_q: Floats, described: Floats) -> None:
-    """Add a block to entropies and both relative entropies, in nats; logarithms are taken of `log_of_p` and `log_of_q`."""
+def _add_entropies(p: Floats, q: Floats, log_p: Floats, log_q: Floats, described: Floats) -> None:
+    """Add a block to entropies and both relative entropies, in nats."""
     draft_entropy = target_entropy = forward = backward = 0.0
     for j in range(BLOCK):
-        log_p, log_q = logarithm(log_of_p[j]), logarithm(log_of_q[j])
-        difference = log_q - log_p
-        draft_entropy -= p[j] * log_p
-        target_entropy -= q[j] * log_q
+        difference = log_q[j] - log_p[j]
+        draft_entropy -= p[j] * log_p[j]
+        target_entropy -= q[j] * log_q[j]
         forward += q[j] * difference - (q[j] - p[j])  # term by term non-negative, as in otm.divergences.kl_divergence
         backward += (q[j] - p[j]) - p[j] * difference
     described[DRAFT_ENTROPY] += draft_entropy
@@ -250,16 +249,36 @@ def _of_one_draft(
     single[TYPICAL] = accepted + whole[SAME]
 
 
-@compile_once(types.void(ROWS, ROWS, ASKED, LAYOUT, types.int64, READ, FOUND, SCRATCH), fastmath=FAST)
-def read(p: Floats, q: Floats, asked: Asked, layout: Layout, mask: int, said: Read, found: Found, scratch: Scratch) -> None:
+@part(FAST)
+def _take_logarithms(mass: Floats, logs: Floats) -> None:
+    """Fill the logarithms of a block."""
+    for j in range(BLOCK):
+        logs[j] = logarithm(mass[j])
+
+
+@compile_once(types.void(ROWS, ROWS, ROWS, ROWS, ASKED, LAYOUT, types.int64, READ, FOUND, SCRATCH), fastmath=FAST)
+def read(
+    p: Floats,
+    q: Floats,
+    known_log_p: Floats,
+    known_log_q: Floats,
+    asked: Asked,
+    layout: Layout,
+    mask: int,
+    said: Read,
+    found: Found,
+    scratch: Scratch,
+) -> None:
     """Fill what needs no order: sums, descriptions, the schemes of one draft, naive, naive tree, the most likely tokens.
 
-    In passing the tokens are packed for a sort, in the bits of `mask` their index, or put into groups, `bins` starting at 0.
+    In passing the tokens are packed for a sort, in the bits of `mask` their index, or put into groups, `bins` starting at 0. Where
+    logarithms are known they are finite; where not they have no columns.
     """
     width = p.shape[1]
     blocks = (width + BLOCK - 1) // BLOCK
     ks, work, moments, parts = asked.ks, scratch.work, scratch.moments, scratch.parts
-    block_p, block_q, excess, power = work[0], work[1], work[2], work[3]
+    block_p, block_q, excess, power, log_p, log_q = work[0], work[1], work[2], work[3], work[4], work[5]
+    known = known_log_p.shape[1] == width
     for r in range(len(p)):
         described, per_k, sums = found.described[:, r], found.per_k[:, :, r], said.sums[r]
         clear(moments)
@@ -270,7 +289,7 @@ def read(p: Floats, q: Floats, asked: Asked, layout: Layout, mask: int, said: Re
         for b in range(blocks):
             first, last = b * BLOCK, min((b + 1) * BLOCK, width)
             n = last - first
-            log_of_p, log_of_q = block_p, block_q
+            logs_of = 0
             for j in range(n):
                 block_p[j], block_q[j] = p[r, first + j], q[r, first + j]
             for j in range(n, BLOCK):  # tokens without mass: loops of one length are shorter to compile and to run
@@ -281,14 +300,23 @@ def read(p: Floats, q: Floats, asked: Asked, layout: Layout, mask: int, said: Re
                 signed += (bits(least_p) < 0) | (bits(least_q) < 0)
                 without_q, without_p, neither = _zeros(block_p, block_q)
                 alone_p, alone_q, dead = alone_p + without_q, alone_q + without_p, dead + neither
-                log_of_p, log_of_q = work[4], work[5]
-                _raise_to_normal(block_p, block_q, log_of_p, log_of_q, described)
+                if asked.logarithms and not known:
+                    _raise_to_normal(block_p, block_q, log_p, log_q, described)
+                    logs_of = 4
             if asked.way == IN_ORDER:
                 pack(block_p, block_q, first, n, mask, layout.order[r])
             elif asked.way == IN_GROUPS:
                 place_tokens(block_p, block_q, first_group, shift, layout.place[r, first:last], layout.bins[r])
             if asked.logarithms:
-                _add_entropies(block_p, block_q, log_of_p, log_of_q, described)
+                if known:
+                    for j in range(n):
+                        log_p[j], log_q[j] = known_log_p[r, first + j], known_log_q[r, first + j]
+                    for j in range(n, BLOCK):
+                        log_p[j] = log_q[j] = 0.0
+                else:
+                    for side in range(2):  # one loop in the code
+                        _take_logarithms(work[logs_of + side], work[4 + side])
+                _add_entropies(block_p, block_q, log_p, log_q, described)
             described[TV] += _add_masses(block_p, block_q, excess, parts[:, b])
             drawn = parts[MOST_P, b] * ks[-1]
             if not asked.powers:

@@ -83,7 +83,11 @@ def try_out() -> None:
 
 
 def chunk_values(
-    p: NDArray[np.floating], q: NDArray[np.floating], ks: Sequence[int], wanted: Collection[str]
+    p: NDArray[np.floating],
+    q: NDArray[np.floating],
+    ks: Sequence[int],
+    wanted: Collection[str],
+    logs: tuple[Floats, Floats] | None = None,
 ) -> tuple[dict[tuple[str, int], Floats], dict[str, Floats], Floats]:
     """Return the values of a chunk `(rows, V)`, its descriptions, and what tells distributions from other rows; `ks` ascending.
 
@@ -91,6 +95,8 @@ def chunk_values(
         p, q: float32 or float64, both the same; divided by their sums here, which need not be 1.
         ks: numbers of drafts, ascending.
         wanted: stems of columns and names of descriptions; what else is returned may be wrong.
+        logs: logarithms of p and q in float64 where a softmax has left them, finite everywhere; read where p and q are
+            distributions as they stand.
 
     Returns:
         Values by (stem of the column, k); descriptions by name; and `(2, rows)`, Σ p and Σ q, NaN where an entry is negative. Where
@@ -113,7 +119,7 @@ def chunk_values(
         lossy=_LOSSY,
     )
     with quiet():  # compiled code never warns, but numba may be told not to compile
-        found, sums = _found(p, q, asked)
+        found, sums = _found(p, q, asked, logs)
     values = {(stem, k): found.per_k[i, j] for i, stem in enumerate(PER_K) for j, k in enumerate(ks)}
     values |= {(stem, 1): found.single[i] for i, stem in enumerate(SINGLE)}
     if 2 in ks:
@@ -121,14 +127,17 @@ def chunk_values(
     return values, dict(zip(DESCRIBED, found.described, strict=True)), sums
 
 
-def _found(p: NDArray[np.floating], q: NDArray[np.floating], asked: Asked) -> tuple[Found, Floats]:
+def _found(
+    p: NDArray[np.floating], q: NDArray[np.floating], asked: Asked, logs: tuple[Floats, Floats] | None
+) -> tuple[Found, Floats]:
     """Return the values of rows, and their sums.
 
     Rows that seem to be distributions are read as such, and their sums come with the rest.
     """
     sample = slice(None, None, max(p.shape[1] // _SAMPLE, 1))
     if p.dtype == np.float64 and (p[:, sample] > 0).all() and (q[:, sample] > 0).all():
-        table = _Table.of(np.require(p, np.float64, ["C", "A"]), np.require(q, np.float64, ["C", "A"]), asked)
+        wide = [np.require(a, np.float64, ["C", "A"]) for a in (p, q, *(logs or ()))]
+        table = _Table.of(wide[0], wide[1], asked, *wide[2:])
         if table.are_distributions():
             return table.filled(), table.said.sums[:, [WHOLE_P, WHOLE_Q]].T
         del table
@@ -157,8 +166,8 @@ class _Table:
     scratch: Scratch
 
     @classmethod
-    def of(cls, p: Floats, q: Floats, asked: Asked) -> _Table:
-        """Read rows."""
+    def of(cls, p: Floats, q: Floats, asked: Asked, log_p: Floats | None = None, log_q: Floats | None = None) -> _Table:
+        """Read rows, and their logarithms if they are known."""
         count, width = p.shape
         if asked.way == IN_GROUPS and width < _SHORTEST_GROUPED:
             asked = asked._replace(way=IN_ORDER)
@@ -198,7 +207,9 @@ class _Table:
                 is_sorted=np.empty(ends, dtype=np.bool_),
             ),
         )
-        read(p, q, asked, table.layout, table.mask, table.said, table.found, table.scratch)
+        unknown = np.empty((0, 0))
+        known = (unknown, unknown) if log_p is None or log_q is None else (log_p, log_q)
+        read(p, q, *known, asked, table.layout, table.mask, table.said, table.found, table.scratch)
         return table
 
     def are_distributions(self) -> bool:

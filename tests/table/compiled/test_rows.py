@@ -80,3 +80,23 @@ def test_what_no_distribution_is_beside_a_row_changes_none_of_its_bits(monkeypat
         assert said["kl_target_draft"][1] == 0.0
     for wrong in (-p, np.full_like(p, np.nan)):
         assert np.isnan(rows.chunk_values(wrong, wrong, [1], NAMES)[2]).all()
+
+
+def test_logarithms_that_a_softmax_has_left_are_read() -> None:
+    """With zeros and tokens of one side only, in a distribution as it stands; of other rows they are taken, whatever is given."""
+    rng = np.random.default_rng(10)
+    p, q = (otm.examples.dirichlet(2000, rng=rng, rows=2, concentration=3.0) for _ in range(2))
+    p[1, 3::700] = q[1, 4::700] = p[1, 5] = q[1, 5] = 0.0  # not where a row is sampled
+    p, q = otm.normalise(p), otm.normalise(q)
+    logs = tuple(np.where(a > 0, np.log(np.maximum(a, 1e-300)), -1.7976931348623157e308) for a in (p, q))
+    values, taken, _ = rows.chunk_values(p, q, [1, 2], NAMES)
+    same, read, _ = rows.chunk_values(p, q, [1, 2], NAMES, logs)
+    for name, value in taken.items():
+        np.testing.assert_allclose(read[name], value, rtol=1e-13)
+    assert np.isinf(read["kl_target_draft"]).tolist() == np.isinf(read["kl_draft_target"]).tolist() == [False, True]
+    for key, value in values.items():
+        np.testing.assert_allclose(same[key], value, rtol=0, atol=1e-15)
+    halves = tuple(0.5 * log for log in logs)
+    assert rows.chunk_values(p, q, [1], NAMES, halves)[1]["draft_entropy"] == pytest.approx(0.5 * taken["draft_entropy"])
+    weights = rows.chunk_values(2.0 * p, 2.0 * q, [1], NAMES, halves)[1]
+    np.testing.assert_allclose(weights["draft_entropy"], taken["draft_entropy"], rtol=1e-13)
