@@ -52,14 +52,18 @@ def _chunk(draft: Any, target: Any, settings: Sequence[Setting], wanted: Wanted,
     if precision == "float64":
         draft, target = (z.astype(np.float64) if isinstance(z, np.ndarray) else z.double() for z in (draft, target))
     values = []
+    orders: dict[int, list[NDArray[np.int64]]] = {}
     reserve(_ARRAYS * draft.shape[0] * draft.shape[1])
     for_rows = isinstance(draft, np.ndarray) and compiled("otm.table.compiled.rows") is not None
-    for (p, log_p), (q, log_q) in zip(
+    for setting, (p, log_p), (q, log_q) in zip(
+        settings,
         distributions(draft, [setting.draft for setting in settings], for_rows=for_rows),
         distributions(target, [setting.target for setting in settings], for_rows=for_rows),
         strict=True,
     ):
-        table = unchecked_table(p, q, log_p, log_q, wanted)
+        # Where nothing is dropped the logarithm of q/p is that of the logits, divided by the temperature: one order for all.
+        alike = log_p is not None and log_q is not None and setting.draft.temperature == setting.target.temperature
+        table = unchecked_table(p, q, log_p, log_q, wanted, orders=orders if alike else None)
         parts = [table.values, *(table.description[name][None] for name in wanted.descriptions)]
         values.append(np.concatenate([x if isinstance(x, np.ndarray) else x.cpu().numpy() for x in parts]))
     return np.stack(values)

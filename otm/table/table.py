@@ -374,16 +374,32 @@ def _checked_log(given: object, mass: Array, name: str) -> Array:
     return log
 
 
-def unchecked_table(p: Array, q: Array, log_draft: Array | None, log_target: Array | None, wanted: Wanted) -> AcceptanceTable:
+def unchecked_table(
+    p: Array,
+    q: Array,
+    log_draft: Array | None,
+    log_target: Array | None,
+    wanted: Wanted,
+    *,
+    orders: dict[int, list[NDArray[np.int64]]] | None = None,
+) -> AcceptanceTable:
     """Return the table of distributions that are known to be some, such as what a softmax has just given.
 
-    Compiled rows need not be divided by their sums. Logarithms are finite, and read by compiled rows of float64 too.
+    Compiled rows need not be divided by their sums. Logarithms are finite, and read by compiled rows of float64 too. `orders` is
+    empty at first and given to each table whose rows have the same order of q/p, as logits at several temperatures have.
     """
-    return _table(p, q, log_draft, log_target, wanted, read_logs=True)[0]
+    return _table(p, q, log_draft, log_target, wanted, read_logs=True, orders=orders)[0]
 
 
 def _table(
-    p: Array, q: Array, log_draft: Array | None, log_target: Array | None, wanted: Wanted, *, read_logs: bool = False
+    p: Array,
+    q: Array,
+    log_draft: Array | None,
+    log_target: Array | None,
+    wanted: Wanted,
+    *,
+    read_logs: bool = False,
+    orders: dict[int, list[NDArray[np.int64]]] | None = None,
 ) -> tuple[AcceptanceTable, NDArray[np.float64] | None]:
     """Return the table and, of compiled rows, the sums that they were divided by, `(2, rows)`, NaN where an entry is negative."""
     check_enough_tokens(max(wanted.ks), int(p.shape[-1]))
@@ -399,7 +415,11 @@ def _table(
     threads = 1 if views is None else num_threads(p)
     pieces = share(
         lambda start: _chunk(
-            fast, [flat[i][start : start + step, :] if i in flat else None for i in range(4)], wanted, read_logs
+            fast,
+            [flat[i][start : start + step, :] if i in flat else None for i in range(4)],
+            wanted,
+            read_logs,
+            None if orders is None else orders.setdefault(start, []),
         ),
         range(0, count, step),
         threads,
@@ -412,12 +432,18 @@ def _table(
     return AcceptanceTable(columns=columns, values=values, description=described), sums
 
 
-def _chunk(fast: ModuleType | None, parts: Sequence[Array | None], wanted: Wanted, read_logs: bool) -> Array:
+def _chunk(
+    fast: ModuleType | None,
+    parts: Sequence[Array | None],
+    wanted: Wanted,
+    read_logs: bool,
+    orders: list[NDArray[np.int64]] | None,
+) -> Array:
     """Return the columns' values and then the descriptions, `(columns + descriptions, rows)`; of compiled rows also their sums."""
     xp = namespace(parts[0])
     if fast is not None:
         logs = (parts[2], parts[3]) if read_logs and parts[2] is not None and parts[3] is not None else None
-        values, described, sums = fast.chunk_values(parts[0], parts[1], wanted.ks, wanted.names, logs)
+        values, described, sums = fast.chunk_values(parts[0], parts[1], wanted.ks, wanted.names, logs, orders)
     else:
         p, q = unit_rows(parts[0]), unit_rows(parts[1])
         log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts[2:])

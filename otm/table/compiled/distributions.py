@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from otm._numba import compile_once
 from otm.table.compiled.parts import BLOCK, FAST, ROW, ROWS, Floats, Integers, bits
 
-SUMS_TO_ONE = 2.0**-50
+SUMS_TO_ONE = 2.0**-49
 
 
 def unit_chunk(rows: NDArray[Any]) -> tuple[Floats, Floats, Integers]:
     """Return rows in float64, divided by their sums, these, NaN where an entry is negative, and how many entries are 0.
 
-    Rows that sum to 1 but for 8 units of roundoff are returned as they are: their masses are as close as that to p/Σp.
+    Rows that sum to 1 but for 16 units of roundoff are returned as they are: their masses are as close as that to p/Σp.
     """
     wide = np.require(rows, np.float64, ["C", "A"])
     sums, zeros = np.empty(len(wide)), np.empty(len(wide), dtype=np.int64)

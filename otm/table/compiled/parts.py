@@ -47,10 +47,14 @@ _LOG = (
 
 
 class Asked(NamedTuple):
-    """What is asked of rows: numbers of drafts, ascending; how much of the order; whether logarithms and powers (1 − p)^k."""
+    """What is asked of rows: numbers of drafts, ascending; how much of the order; whether logarithms and powers (1 − p)^k.
+
+    Tokens are packed for a sort unless the order is known.
+    """
 
     ks: Integers
     way: int
+    packed: bool
     logarithms: bool
     powers: bool
     lossy: Floats  # lenience, δ and ε of typical acceptance, the gate of Fuzzy
@@ -114,7 +118,7 @@ class Order(NamedTuple):
     opened: Floats
 
 
-ASKED = types.NamedTuple((types.int64[::1], types.int64, types.boolean, types.boolean, types.float64[::1]), Asked)
+ASKED = types.NamedTuple((types.int64[::1], types.int64, *(types.boolean,) * 3, types.float64[::1]), Asked)
 FOUND = types.NamedTuple((types.float64[:, ::1], types.float64[:, :, ::1], types.float64[:, ::1]), Found)
 READ = types.NamedTuple((TABLE, types.int64[::1], COUNTS, types.float64[:, :, ::1]), Read)
 LAYOUT = types.NamedTuple((COUNTS, types.int16[:, ::1], types.float64[:, :, ::1]), Layout)

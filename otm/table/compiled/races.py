@@ -28,7 +28,9 @@ from otm.table.compiled.parts import (
 
 NARROW = 1 / 64
 
-_OUT_OF_ORDER = 1.0 + 2.0**-50  # neighbours whose ratios differ by less may stand either way
+_OUT_OF_ORDER = (
+    1.0 + 2.0**-45
+)  # neighbours whose ratios differ by less may stand either way: equal ones, after an exponential each
 _IMMATERIAL = 1e-290  # products of two tokens' masses that have lost their digits
 
 

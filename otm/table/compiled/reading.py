@@ -31,7 +31,6 @@ from otm.table.compiled.parts import (
     FIRST,
     FOUND,
     IN_GROUPS,
-    IN_ORDER,
     LAYOUT,
     LEAST_NORMAL,
     MOST_P,
@@ -303,7 +302,7 @@ def read(
                 if asked.logarithms and not known:
                     _raise_to_normal(block_p, block_q, log_p, log_q, described)
                     logs_of = 4
-            if asked.way == IN_ORDER:
+            if asked.packed:
                 pack(block_p, block_q, first, n, mask, layout.order[r])
             elif asked.way == IN_GROUPS:
                 place_tokens(block_p, block_q, first_group, shift, layout.place[r, first:last], layout.bins[r])

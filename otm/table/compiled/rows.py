@@ -88,6 +88,7 @@ def chunk_values(
     ks: Sequence[int],
     wanted: Collection[str],
     logs: tuple[Floats, Floats] | None = None,
+    orders: list[Integers] | None = None,
 ) -> tuple[dict[tuple[str, int], Floats], dict[str, Floats], Floats]:
     """Return the values of a chunk `(rows, V)`, its descriptions, and what tells distributions from other rows; `ks` ascending.
 
@@ -97,6 +98,7 @@ def chunk_values(
         wanted: stems of columns and names of descriptions; what else is returned may be wrong.
         logs: logarithms of p and q in float64 where a softmax has left them, finite everywhere; read where p and q are
             distributions as they stand.
+        orders: the order of q/p that other distributions of these tokens have left, who have the same, or room for this one.
 
     Returns:
         Values by (stem of the column, k); descriptions by name; and `(2, rows)`, Σ p and Σ q, NaN where an entry is negative. Where
@@ -113,13 +115,14 @@ def chunk_values(
     names = set(wanted)
     asked = Asked(
         ks=np.asarray(ks, dtype=np.int64),
+        packed=bool(names & RACES),
         way=IN_ORDER if names & RACES else IN_GROUPS if names & _PLACED else BY_READING,
         logarithms=bool(names & LOGARITHMIC),
         powers=bool(names & _RAISED),
         lossy=_LOSSY,
     )
     with quiet():  # compiled code never warns, but numba may be told not to compile
-        found, sums = _found(p, q, asked, logs)
+        found, sums = _found(p, q, asked, logs, orders)
     values = {(stem, k): found.per_k[i, j] for i, stem in enumerate(PER_K) for j, k in enumerate(ks)}
     values |= {(stem, 1): found.single[i] for i, stem in enumerate(SINGLE)}
     if 2 in ks:
@@ -128,7 +131,11 @@ def chunk_values(
 
 
 def _found(
-    p: NDArray[np.floating], q: NDArray[np.floating], asked: Asked, logs: tuple[Floats, Floats] | None
+    p: NDArray[np.floating],
+    q: NDArray[np.floating],
+    asked: Asked,
+    logs: tuple[Floats, Floats] | None,
+    orders: list[Integers] | None,
 ) -> tuple[Found, Floats]:
     """Return the values of rows, and their sums.
 
@@ -136,9 +143,11 @@ def _found(
     """
     sample = slice(None, None, max(p.shape[1] // _SAMPLE, 1))
     if p.dtype == np.float64 and (p[:, sample] > 0).all() and (q[:, sample] > 0).all():
-        wide = [np.require(a, np.float64, ["C", "A"]) for a in (p, q, *(logs or ()))]
-        table = _Table.of(wide[0], wide[1], asked, *wide[2:])
+        wide_p, wide_q, *known = (np.require(a, np.float64, ["C", "A"]) for a in (p, q, *(logs or ())))
+        table = _Table.of(wide_p, wide_q, asked, logs=known, order=orders[0] if orders else None)
         if table.are_distributions():
+            if orders is not None and not orders and asked.way == IN_ORDER and not table.has_dead():
+                orders.append(table.layout.order)
             return table.filled(), table.said.sums[:, [WHOLE_P, WHOLE_Q]].T
         del table
     (p, sum_p, dead_p), (q, sum_q, dead_q) = (unit_chunk(a) for a in (p, q))
@@ -166,11 +175,15 @@ class _Table:
     scratch: Scratch
 
     @classmethod
-    def of(cls, p: Floats, q: Floats, asked: Asked, log_p: Floats | None = None, log_q: Floats | None = None) -> _Table:
-        """Read rows, and their logarithms if they are known."""
+    def of(cls, p: Floats, q: Floats, asked: Asked, *, logs: Sequence[Floats] = (), order: Integers | None = None) -> _Table:
+        """Read rows, and their logarithms if they are known; the order may be known, too."""
         count, width = p.shape
         if asked.way == IN_GROUPS and width < _SHORTEST_GROUPED:
-            asked = asked._replace(way=IN_ORDER)
+            asked = asked._replace(way=IN_ORDER, packed=True)
+        if asked.way == IN_ORDER and order is not None:
+            asked = asked._replace(packed=False)
+        else:
+            order = None
         most, blocks = int(asked.ks[-1]), (width + BLOCK - 1) // BLOCK
         grouped, listed = asked.way == IN_GROUPS, asked.way != BY_READING
         groups = min(1 << (width // PER_GROUP).bit_length(), MOST_GROUPS) if grouped else 0
@@ -180,7 +193,7 @@ class _Table:
             q=q,
             asked=asked,
             layout=Layout(
-                order=np.empty((count, width if listed else 0), dtype=np.int64),
+                order=np.empty((count, width if listed else 0), dtype=np.int64) if order is None else order,
                 place=np.empty((count, width if grouped else 0), dtype=np.int16),
                 bins=np.zeros((count, groups, 3)),
             ),
@@ -207,9 +220,8 @@ class _Table:
                 is_sorted=np.empty(ends, dtype=np.bool_),
             ),
         )
-        unknown = np.empty((0, 0))
-        known = (unknown, unknown) if log_p is None or log_q is None else (log_p, log_q)
-        read(p, q, *known, asked, table.layout, table.mask, table.said, table.found, table.scratch)
+        log_p, log_q = logs or (np.empty((0, 0)),) * 2
+        read(p, q, log_p, log_q, asked, table.layout, table.mask, table.said, table.found, table.scratch)
         return table
 
     def are_distributions(self) -> bool:
@@ -219,13 +231,23 @@ class _Table:
         """
         sums, near = self.said.sums, 0.75 * SUMS_TO_ONE
         whole = (np.abs(sums[:, [WHOLE_P, WHOLE_Q]] - 1.0) <= near).all()
-        return bool(whole and not sums[:, SIGNED].any() and (2 * self.said.live >= self.p.shape[1]).all())
+        alive = not self.has_dead() if self.ordered_before else (2 * self.said.live >= self.p.shape[1]).all()
+        return bool(whole and not sums[:, SIGNED].any() and alive)
+
+    @property
+    def ordered_before(self) -> bool:
+        """Whether other rows have left the order, in which every token has a place."""
+        return self.asked.way == IN_ORDER and not self.asked.packed
+
+    def has_dead(self) -> bool:
+        """Return whether a token of any row has no mass at all, and so no place in the order."""
+        return bool((self.said.live < self.p.shape[1]).any())
 
     def filled(self) -> Found:
         """Fill what needs an order, and return everything."""
         if self.asked.way == BY_READING:
             return self.found
-        if self.asked.way == IN_ORDER:
+        if self.asked.packed:
             sort_packed(self.layout.order)
         wrong = np.empty(len(self.p), dtype=np.bool_)
         fill(self.p, self.q, self.asked, self.layout, self.mask, self.said, self.found, wrong, self.scratch)
@@ -241,7 +263,7 @@ class _Table:
         layout = Layout(order, self.layout.place[one], self.layout.bins[one])
         said = Read(said.sums[one], said.live[one], said.top[one], said.rest[one])
         found = Found(*(np.ascontiguousarray(a[..., one]) for a in self.found))
-        in_order = self.asked._replace(way=IN_ORDER)
+        in_order = self.asked._replace(way=IN_ORDER, packed=False)
         fill(p, q, in_order, layout, self.mask, said, found, np.empty(1, dtype=np.bool_), self.scratch)
         for mine, new in zip(self.found, found, strict=True):
             mine[..., one] = new
@@ -281,8 +303,9 @@ def fill(
         else:
             order = Order(p[r], q[r], layout.order[r, : said.live[r]], starts, is_sorted, ends, scratch.opened)
             tokens = order.tokens
-            for j in range(len(tokens)):
-                tokens[j] &= mask
+            if asked.packed:
+                for j in range(len(tokens)):
+                    tokens[j] &= mask
             groups = (len(tokens) + BLOCK - 1) // BLOCK
             for b in range(groups):
                 starts[b], is_sorted[b] = b * BLOCK, True
