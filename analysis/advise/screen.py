@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
+from otm.tabular import columns
 from otm.trees import CostSurface, Speedup
 
 from ..run.losses import PARTS
@@ -18,6 +19,8 @@ from .trial import Trial
 
 WIDTH = 80
 """Columns."""
+_NAME, _NAME_OF_TRIAL = 34, 27
+"""Columns of a plan's name, at most, in the two tables."""
 
 
 def screen(advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passes: CostSurface, gone: Lost) -> str:
@@ -58,16 +61,16 @@ def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
     """Return predicted beside measured wall time."""
     if not trials:
         return "run     no prompt leaves room for a text; nothing was run"
-    lines = [
-        f"run     {trials[0].texts} texts, decoded in every way in turns; steps timed again in between",
-        f"{'':29}{'tokens a call':>15}{'wall seconds':>18}{'x plain':>16}",
-        f"{'':29}{'advised':>8}{'meas.':>7}{'predicted':>11}{'meas.':>7}{'advised':>9}{'meas.':>7}",
+    rows: list[tuple[str, ...]] = [
+        ("", "tokens", "a call", "seconds", "", "x plain", ""),
+        ("", "advised", "meas.", "predicted", "meas.", "advised", "meas."),
     ]
     for one in trials:
-        lines.append(
-            f"  {names.get(one.name, one.name):27.27}{one.expected:8.2f}{one.tokens / one.calls:7.2f}{one.predicted:11.2f}"
-            f"{one.seconds:7.2f}{one.advised:9.2f}{one.speedup:7.2f}"
-        )
+        name = f"  {names.get(one.name, one.name)[:_NAME_OF_TRIAL]}"
+        values = (one.expected, one.tokens / one.calls, one.predicted, one.seconds, one.advised, one.speedup)
+        rows.append((name, *(f"{value:.2f}" for value in values)))
+    lines = [f"run     {trials[0].texts} texts, decoded in every way in turns; steps timed again in between"]
+    lines += columns(rows, right=range(1, 7))
     wall, ratio, advised = (
         100.0 * max(abs(getattr(one, left) / getattr(one, right) - 1.0) for one in trials)
         for left, right in (("predicted", "seconds"), ("predicted_speedup", "speedup"), ("advised", "speedup"))
@@ -101,12 +104,12 @@ def _headline(advice: Advice) -> Iterator[str]:
 
 
 def _table(advice: Advice) -> Iterator[str]:
-    yield f"{'':34}{'tokens':>7}{'ms per':>8}   {'x plain':19}{'x chain':>8}"
-    yield f"{'':34}{'a call':>7}{'call':>8}"
-    yield f"{'plain decoding':34}{1:7.2f}{1e3 * advice.plain_seconds:8.2f}   {'1':19}{1 / advice.chain.over_plain.value:8.2f}"
-    for row in advice.rows:
-        speed = _short(row.over_plain)
-        yield f"{named(row):34.34}{row.tokens:7.2f}{1e3 * sum(row.seconds):8.2f}   {speed:19}{row.over_chain.value:8.2f}"
+    rows = [("", "tokens", "ms per", "x plain", "x chain"), ("", "a call", "call", "", "")]
+    plain = ("plain decoding", 1.0, advice.plain_seconds, "1", 1 / advice.chain.over_plain.value)
+    others = ((named(row), row.tokens, sum(row.seconds), _short(row.over_plain), row.over_chain.value) for row in advice.rows)
+    for name, tokens, seconds, speed, over_chain in (plain, *others):
+        rows.append((name[:_NAME], f"{tokens:.2f}", f"{1e3 * seconds:.2f}", speed, f"{over_chain:.2f}"))
+    yield from columns(rows, right=(1, 2, 4))
     yield ""
 
 

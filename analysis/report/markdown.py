@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from otm.tabular import markdown
+
 _MOST_TABLES = 12
 
 
@@ -71,5 +73,4 @@ def _cell(cell: tuple[str, str]) -> str:
 
 
 def _table(header: Sequence[str], rows: Any) -> str:
-    lines = ["| " + " | ".join(escaped(str(cell)) for cell in row) + " |" for row in [header, *rows]]
-    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
+    return markdown(header, [[escaped(str(cell)) for cell in row] for row in rows])

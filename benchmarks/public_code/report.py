@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from otm.tabular import markdown
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "public_code.json"
 PAGE = ROOT / "docs" / "public_code.md"
@@ -31,9 +33,7 @@ def write(record: dict[str, Any]) -> None:
 
 def table(record: dict[str, Any]) -> str:
     """Return the rows as a table in Markdown."""
-    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    lines += ["| " + " | ".join(_cells(row)) + " |" for row in record["rows"]]
-    return "\n".join(lines)
+    return markdown(HEAD, map(_cells, record["rows"]))
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         distance = f"rounding, {row['total_variation']:.0e}"
     example = row["counterexample"] or (f"raises: {row['raised']}" if row["raised"] else "")
     by = f"{row['instances']}, {row['sampled']} sampled" if row["sampled"] else str(row["instances"])
-    cells = (
+    return (
         link,
         row["revision"][:_SHORT] if len(row["revision"]) == _DIGITS else row["revision"],
         row["meant"],
@@ -55,4 +55,3 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         by,
         f"{row['seconds']:.1f}",
     )
-    return tuple(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)

@@ -26,7 +26,7 @@ from otm.audit.coverage import SAMPLES, Coverage
 from otm.audit.draws.interception import preserved
 from otm.audit.evidence import log_evidence, samples_needed
 from otm.audit.integration import BRANCHING, CONTRADICTED, rounding_tolerance
-from otm.audit.markdown import number, table
+from otm.audit.probabilities import number
 from otm.audit.sampled_audit import SampledAudit, check_errors, outputs
 from otm.audit.tracing import explore, surprising
 from otm.audit.verdicts import SingleAudit, Verdict
@@ -34,6 +34,7 @@ from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_instance, check_real, check_rng
+from otm.tabular import markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,8 +155,8 @@ class JointAudit(SingleAudit):
                 ("worst", f"{worst}: comes out with {number(self.law[worst])}, should with {number(self.target_law[worst])}"),
                 ("how", f"branching on every draw: {self.runs} executions"),
             ]
-            return table(("", ""), rows)
-        return f"{table(('', ''), rows)}\n\n{self.samples.figures() if self.samples else ''}"
+            return markdown(("", ""), rows)
+        return f"{markdown(('', ''), rows)}\n\n{self.samples.figures() if self.samples else ''}"
 
 
 @dataclasses.dataclass(frozen=True)
