@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from otm import drawing
-from otm.comparison import Comparison, check_verifiers, compare
+from otm.comparison import Comparison, compare
+from otm.comparison.comparing import check_verifiers
 from otm.divergences import kl_divergence
 from otm.drafts import IID
 from otm.errors import InvalidParameter, TooLarge

@@ -105,9 +105,9 @@ SAID: dict[str, dict[str, list[str]]] = {
         "512": ["otm/verifiers/optimal/verifier.py: for the kernel given more than {} drafts"],
     },
     "otm.verifiers.optimal.bins._MOST_BINS": {"2²⁰": ["otm/verifiers/optimal/verifier.py: an integer from 1 to {}"]},
-    "otm.comparison._MOST_SEQUENCES_BY_DEFAULT": {"4,096": ["otm/comparison.py: and beyond {}"]},
+    "otm.comparison.comparing._MOST_SEQUENCES_BY_DEFAULT": {"4,096": ["otm/comparison/comparing.py: and beyond {}"]},
     "otm.plot._MOST_NODES": {"400": ["otm/plot.py: TooLarge: beyond {} vertices", "otm/plot.py: drafted tokens; up to {}"]},
-    "otm.comparison.DEFAULT_SAMPLES": {"20,000": ["otm/comparison.py: None takes {} where no exact value"]},
+    "otm.comparison.comparing.DEFAULT_SAMPLES": {"20,000": ["otm/comparison/comparing.py: None takes {} where no exact value"]},
     "otm.audit.instances.MOST_SEQUENCES": {
         "512": [
             "otm/audit/callables.py: and `TooLarge` beyond {} draft sequences",
