@@ -32,7 +32,7 @@ FURTHER = (
     "table2",
     "mentored",
     "fine_tuning",
-    "steps",
+    "best_step",
     "house",
     "front",
     "lossy_rules",

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from otm import drawing
-from otm.errors import MissingPackage
+from otm.errors import InvalidParameter, MissingPackage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -217,6 +217,26 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Colle
     """
     rule = "".join("---:|" if j in right else "---|" for j in range(len(head)))
     return "\n".join([_markdown_line(head), f"|{rule}", *map(_markdown_line, rows)])
+
+
+def with_section(text: str, name: str, body: str) -> str:
+    """Return a document with the text between the markers of one section replaced.
+
+    Raises:
+        InvalidParameter: if the markers are missing.
+
+    >>> with_section("a <!-- t: begin --> old <!-- t: end --> b", "t", "new").split()
+    ['a', '<!--', 't:', 'begin', '-->', 'new', '<!--', 't:', 'end', '-->', 'b']
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    if begin not in text or end not in text:
+        raise InvalidParameter(f"The document must hold the markers {begin} and {end}; one is missing. Add both.")
+    return f"{text.split(begin)[0]}{begin}\n\n{body}\n\n{end}{text.split(end)[1]}"
+
+
+def section(text: str, name: str) -> str:
+    """Return the text between the markers of one section."""
+    return text.split(f"<!-- {name}: begin -->")[1].split(f"<!-- {name}: end -->")[0].strip()
 
 
 def _markdown_line(cells: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
 from otm.tabular import columns
-from otm.trees import CostSurface, Speedup
+from otm.trees import CostSurface
 
 from ..run.losses import PARTS
 from .advice import Advice, Row
@@ -106,7 +106,7 @@ def _headline(advice: Advice) -> Iterator[str]:
 def _table(advice: Advice) -> Iterator[str]:
     rows = [("", "tokens", "ms per", "x plain", "x chain"), ("", "a call", "call", "", "")]
     plain = ("plain decoding", 1.0, advice.plain_seconds, "1", 1 / advice.chain.over_plain.value)
-    others = ((named(row), row.tokens, sum(row.seconds), _short(row.over_plain), row.over_chain.value) for row in advice.rows)
+    others = ((named(row), row.tokens, sum(row.seconds), str(row.over_plain), row.over_chain.value) for row in advice.rows)
     for name, tokens, seconds, speed, over_chain in (plain, *others):
         rows.append((name[:_NAME], f"{tokens:.2f}", f"{1e3 * seconds:.2f}", speed, f"{over_chain:.2f}"))
     yield from columns(rows, right=(1, 2, 4))
@@ -193,10 +193,6 @@ def _engines(advice: Advice, draft: str) -> Iterator[str]:
         yield f"  {engine}: {text}"
     if isinstance(tree := advice.best.plan.decoder, LikeliestTree):
         yield f"  SGLang, tree: {likeliest_settings(draft, tree)}"
-
-
-def _short(speedup: Speedup) -> str:
-    return f"{speedup.value:.2f}" + ("" if math.isnan(speedup.low) else f" ({speedup.low:.2f} to {speedup.high:.2f})")
 
 
 def _paragraph(title: str, text: str) -> list[str]:

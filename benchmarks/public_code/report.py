@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from otm.tabular import markdown
+from otm.tabular import markdown, with_section
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "public_code.json"
 PAGE = ROOT / "docs" / "public_code.md"
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 HEAD = ("code", "revision", "meant", "verdict", "largest TV", "smallest counterexample", "real executions", "audits", "s")
 
 _DIGITS, _SHORT = 40, 7
@@ -27,8 +26,7 @@ def write(record: dict[str, Any]) -> None:
     """Write the results, and the page's table from them."""
     RESULTS.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if PAGE.exists():
-        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{table(record)}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), "results", table(record)), encoding="utf-8")
 
 
 def table(record: dict[str, Any]) -> str:

@@ -26,7 +26,6 @@ from otm.trees import (
     LengthChoice,
     LengthPlan,
     Simulation,
-    Speedup,
     check_lengths,
     kaplan_meier,
     plan_budget,
@@ -306,8 +305,8 @@ def _table(plan: LengthPlan) -> Iterator[str]:
         return
     yield " batch context drafts  x plain               x what the engine ran"
     for choice in plan.choices[:MAX_ROWS]:
-        engine = "" if choice.over_engine is None else _limits_of(choice.over_engine)
-        plain = _limits_of(choice.over_plain) if choice.length else f"1; best {choice.best[1].value:.2f}"
+        engine = "" if choice.over_engine is None else str(choice.over_engine)
+        plain = str(choice.over_plain) if choice.length else f"1; best {choice.best[1].value:.2f}"
         marks = ("*" if choice.reach == "at the limit" or choice.limited_by_costs else "") + (
             "?" * (choice.verdict == "undecided")
         )
@@ -316,10 +315,6 @@ def _table(plan: LengthPlan) -> Iterator[str]:
         yield "  ? the interval contains 1"
     if len(plan.choices) > MAX_ROWS:
         yield f"  … {len(plan.choices) - MAX_ROWS} more; --batch and --context choose"
-
-
-def _limits_of(speedup: Speedup) -> str:
-    return f"{speedup.value:.2f}" + ("" if math.isnan(speedup.low) else f" ({speedup.low:.2f} to {speedup.high:.2f})")
 
 
 def _columns(plan: LengthPlan, choice: LengthChoice) -> Iterator[str]:

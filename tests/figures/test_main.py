@@ -190,8 +190,8 @@ def test_watermarks_end_at_the_race(built: Path) -> None:
         assert np.all(np.diff(panel["acceptance"]) < 0)
 
 
-def test_steps_lose_nothing_on_one_level_and_little_on_two(built: Path) -> None:
-    data = _data(built, "steps")
+def test_decoders_lose_nothing_on_one_level_and_little_on_two(built: Path) -> None:
+    data = _data(built, "best_step")
     assert data["decoders"][2:] == ["optimal, vertex by vertex", "refined scores"]
     for row in data["rows"]:
         kseq, block, optimal, refined = row["lost"]

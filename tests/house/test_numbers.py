@@ -106,6 +106,14 @@ SAID: dict[str, dict[str, list[str]]] = {
     },
     "otm.verifiers.optimal.bins._MOST_BINS": {"2²⁰": ["otm/verifiers/optimal/verifier.py: an integer from 1 to {}"]},
     "otm.comparison.comparing._MOST_SEQUENCES_BY_DEFAULT": {"4,096": ["otm/comparison/comparing.py: and beyond {}"]},
+    "otm.losses.SEARCHED": {
+        "67": [
+            "otm/losses.py: Cost: {} optimal acceptances a row",
+            "otm/losses.py: Cost: {} batches of",
+            "analysis/run/losses.py: alone takes some {} optimal acceptances a row",
+            "docs/runs.md: the best temperature takes {} optimal acceptances a row",
+        ],
+    },
     "otm.plot._MOST_NODES": {"400": ["otm/plot.py: TooLarge: beyond {} vertices", "otm/plot.py: drafted tokens; up to {}"]},
     "otm.comparison.comparing.DEFAULT_SAMPLES": {"20,000": ["otm/comparison/comparing.py: None takes {} where no exact value"]},
     "otm.audit.instances.MOST_SEQUENCES": {

@@ -16,9 +16,8 @@ from otm.audit.broken.wholes import WHOLES, Whole
 from otm.audit.candidate import CandidateFailure
 from otm.audit.exact_audit import ExactAudit, exact
 from otm.audit.sequence_audit import SequenceAudit, sequence
-from otm.errors import InvalidParameter
 from otm.problem import Problem
-from otm.tabular import markdown
+from otm.tabular import markdown, with_section
 
 _COLUMNS = ("verifier", "seen in", "total variation", *USUAL, "exact audit", "sampled audit")
 _WHOLE_COLUMNS = ("code", "kind", "seen in", "total variation", *USUAL, "audit of the whole")
@@ -96,26 +95,6 @@ def example_report() -> str:
     """Return the report of one mutant on the standard instances, as the example of a report."""
     mutant = next(m for m in BROKEN if m.name == "residual removes the drafted token only")
     return str(battery(mutant.candidate))
-
-
-def with_section(text: str, name: str, body: str) -> str:
-    """Return a document with the text between the markers of one section replaced.
-
-    Raises:
-        InvalidParameter: if the markers are missing.
-
-    >>> with_section("a <!-- t: begin --> old <!-- t: end --> b", "t", "new").split()
-    ['a', '<!--', 't:', 'begin', '-->', 'new', '<!--', 't:', 'end', '-->', 'b']
-    """
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    if begin not in text or end not in text:
-        raise InvalidParameter(f"The document must hold the markers {begin} and {end}; one is missing. Add both.")
-    return f"{text.split(begin)[0]}{begin}\n\n{body}\n\n{end}{text.split(end)[1]}"
-
-
-def section(text: str, name: str) -> str:
-    """Return the text between the markers of one section."""
-    return text.split(f"<!-- {name}: begin -->")[1].split(f"<!-- {name}: end -->")[0].strip()
 
 
 def update(path: Path) -> None:
