@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.captures import by_pair, note
+from figures.captures import by_pair
 from figures.work import Work
 from otm import drawing
 
@@ -60,7 +60,7 @@ def draw(data: dict[str, Any]) -> Figure:
     ends = [row["advised"][end] for pair in pairs for row in pair["rows"] for end in ("low", "high")]
     grid[-1].set_xlim(min(ends) - 0.05, max(*ends, 1.0) + 0.05)
     grid[-1].set_xlabel("speed, × plain decoding")
-    note(
+    drawing.note(
         canvas,
         "bar: advised, 95 % interval over prompts for all plans at once · dot: measured, texts decoded in every way in turns\n"
         "shaded: slower than plain decoding",
