@@ -126,6 +126,9 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.trees.vector.MAX_RANKS": {"ten million": ["otm/trees/vector.py: beyond {} ranks"]},
     "otm.trees.cost.MAX_BUDGETS": {"a million": ["otm/trees/cost.py: beyond {} budgets"]},
     "otm.trees.tunstall._LARGEST_EXTRA": {"2^53": ["otm/trees/tunstall.py: m would exceed {}"]},
+    "otm.trees.markov.MAX_STEPS": {
+        "50,000": ["otm/trees/markov.py: beyond {} ranks", "otm/trees/tunstall.py: beyond {} ranks over all states"],
+    },
     "otm.trees.program.MAX_OPERATIONS": {"a billion": ["otm/trees/program.py: beyond {} comparisons"]},
     "otm.trees.interchange.MAX_TEXT": {"64 Mi": ["otm/trees/interchange.py: beyond {} characters or"]},
     "otm.trees.interchange.MAX_MASK": {"20,000": ["otm/trees/interchange.py: beyond {} vertices"]},
