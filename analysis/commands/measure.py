@@ -160,6 +160,8 @@ def measure(
     typer.echo(f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them now{rate}")
     if check and summary.written:
         typer.echo(f"checked  {summary.checked}", err=bool(summary.checked.failures))
+    for trees in summary.trees:
+        typer.echo(str(trees))
     if summary.unchecked:
         typer.echo(f"note: {caution(summary.unchecked)}", err=True)
 
