@@ -31,6 +31,7 @@ FURTHER = (
     "table1",
     "table2",
     "mentored",
+    "wall_clock",
     "fine_tuning",
     "steps",
     "house",

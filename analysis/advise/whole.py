@@ -134,7 +134,7 @@ def advised(
 
 
 def _names(advice: Advice) -> dict[str, str]:
-    return {row.plan.text: named(row) for row in (*advice.rows, advice.chain)}
+    return {row.plan.text: named(row) for row in advice.rows}
 
 
 class _Progress:

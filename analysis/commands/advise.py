@@ -38,9 +38,7 @@ def advise(
     draft: DraftName = None,
     target: TargetName = None,
     out: Annotated[Path | None, written("Where to write everything as JSON, for scripts and the report.")] = None,
-    run: Annotated[
-        bool, typer.Option("--run", help="Run the best plan and the baselines as well: predicted beside measured.")
-    ] = False,
+    run: Annotated[bool, typer.Option("--run", help="Run every way of the table for real: predicted beside measured.")] = False,
     seconds: Annotated[float, typer.Option(min=0.0, help="Budget; it ends earlier where the interval decides.")] = 300.0,
     limit: Limit = None,
     field: Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")] = "text",

@@ -295,7 +295,7 @@ def test_the_command_on_the_shipped_pair(
     sides = {side: Processing(**one) for side, one in record["manifest"]["processing"].items()}
     wanted = Processing(temperature=0.8, top_p=0.95, min_p=0.001, order="vllm")
     assert sides == {"target": wanted, "draft": dataclasses.replace(wanted, temperature=0.6, top_k=50)}
-    assert record["run"][0]["name"] == "plain decoding"
+    assert [one["name"] for one in record["run"]] == ["plain decoding", *(one["decoder"] for one in record["rows"])]
     gone = record["lost"]
     assert gone["accepted"]["value"] + sum(part["value"] for part in gone["parts"].values()) == pytest.approx(1.0, abs=1e-9)
     assert gone["tokens"]["value"] <= gone["clairvoyant"]["value"]
