@@ -63,7 +63,8 @@ def tunstall_upper(
         E[tokens] ≤ 1 + y (log₂ L − H(A_∅)) + Σ_i A_∅(i) w_i for y, w ≥ 0 with y H(A_s) + w_s ≥ 1 + Σ_i A_s(i) w_{s·i} for every s,
 
     the least of these, which grows as log₂ N over the entropy rate. It is at most log₂ L over the least H(A_s), and at most what
-    the infinite tree yields, which for m = 0 is 1/(1 − Σ A); for a vector `tunstall_minimum_upper` knows that limit.
+    the infinite tree yields, which for m = 0 is 1/(1 − Σ A); for a vector `tunstall_minimum_upper` knows that limit. The
+    average of the A_s gives less where N is large, but no bound.
 
     Args:
         acceptance: A, probabilities `(k,)` of accepting the child of each rank, in any order; the rest to 1 is a symbol. Or a

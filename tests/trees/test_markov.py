@@ -104,7 +104,7 @@ def test_no_price_of_a_bit_is_better(bits: float) -> None:
         for _ in range(300):
             worth = np.maximum(0.0, 1.0 - price * entropy + rows @ worth[1:])
         told.append(1.0 + price * (bits - entropy[0]) + rows[0] @ worth[1:])
-    # What 300 steps leave out is .95³⁰⁰/.05 at most, 5e-6; between two of 100 prices the bound bends by less than a hundredth of it.
+    # What 300 steps leave out is .95³⁰⁰/.05 at most, 5e-6. Between two of 100 prices the bound bends by less than a hundredth.
     assert min(told) * (1 - 0.03) <= found <= min(told) * (1 + 1e-4)
 
 
