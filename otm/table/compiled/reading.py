@@ -71,14 +71,16 @@ _LIGHTER = 2.0**-10  # the same of the fifth term
 _FEWER_TERMS = 5
 
 
-@part(FAST, at_once=True)
-def _add_entropies(p: Floats, q: Floats, log_p: Floats, log_q: Floats, described: Floats) -> None:
-    """Add a block to entropies and both relative entropies, in nats."""
+@part(FAST)
+def _add_entropies(p: Floats, q: Floats, of_p: Floats, of_q: Floats, known: bool, described: Floats) -> None:
+    """Add a block to entropies and both relative entropies, in nats; given are known logarithms, or what they are of."""
     draft_entropy = target_entropy = forward = backward = 0.0
     for j in range(BLOCK):
-        difference = log_q[j] - log_p[j]
-        draft_entropy -= p[j] * log_p[j]
-        target_entropy -= q[j] * log_q[j]
+        log_p = of_p[j] if known else logarithm(of_p[j])
+        log_q = of_q[j] if known else logarithm(of_q[j])
+        difference = log_q - log_p
+        draft_entropy -= p[j] * log_p
+        target_entropy -= q[j] * log_q
         forward += q[j] * difference - (q[j] - p[j])  # term by term non-negative, as in otm.divergences.kl_divergence
         backward += (q[j] - p[j]) - p[j] * difference
     described[DRAFT_ENTROPY] += draft_entropy
@@ -248,13 +250,6 @@ def _of_one_draft(
     single[TYPICAL] = accepted + whole[SAME]
 
 
-@part(FAST)
-def _take_logarithms(mass: Floats, logs: Floats) -> None:
-    """Fill the logarithms of a block."""
-    for j in range(BLOCK):
-        logs[j] = logarithm(mass[j])
-
-
 @compile_once(types.void(ROWS, ROWS, ROWS, ROWS, ASKED, LAYOUT, types.int64, READ, FOUND, SCRATCH), fastmath=FAST)
 def read(
     p: Floats,
@@ -288,7 +283,7 @@ def read(
         for b in range(blocks):
             first, last = b * BLOCK, min((b + 1) * BLOCK, width)
             n = last - first
-            logs_of = 0
+            of_p, of_q = (log_p, log_q) if known else (block_p, block_q)
             for j in range(n):
                 block_p[j], block_q[j] = p[r, first + j], q[r, first + j]
             for j in range(n, BLOCK):  # tokens without mass: loops of one length are shorter to compile and to run
@@ -301,7 +296,7 @@ def read(
                 alone_p, alone_q, dead = alone_p + without_q, alone_q + without_p, dead + neither
                 if asked.logarithms and not known:
                     _raise_to_normal(block_p, block_q, log_p, log_q, described)
-                    logs_of = 4
+                    of_p, of_q = log_p, log_q
             if asked.packed:
                 pack(block_p, block_q, first, n, mask, layout.order[r])
             elif asked.way == IN_GROUPS:
@@ -312,10 +307,7 @@ def read(
                         log_p[j], log_q[j] = known_log_p[r, first + j], known_log_q[r, first + j]
                     for j in range(n, BLOCK):
                         log_p[j] = log_q[j] = 0.0
-                else:
-                    for side in range(2):  # one loop in the code
-                        _take_logarithms(work[logs_of + side], work[4 + side])
-                _add_entropies(block_p, block_q, log_p, log_q, described)
+                _add_entropies(block_p, block_q, of_p, of_q, known, described)
             described[TV] += _add_masses(block_p, block_q, excess, parts[:, b])
             drawn = parts[MOST_P, b] * ks[-1]
             if not asked.powers:

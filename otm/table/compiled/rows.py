@@ -73,7 +73,7 @@ _RAISED = {"naive_iid", "naive_tree_iid"}
 _LOSSY = np.asarray([Lenience().lenience, TypicalAcceptance().delta, TypicalAcceptance().eps, Fuzzy().threshold])
 _SHORTEST_GROUPED = 1024  # below, a sort is as fast
 _ROOM = 8  # one in so many tokens, put in order here; NumPy does more of them faster
-_SAMPLE = 256  # tokens of which none is without mass, before a row is read as a distribution
+_SAMPLE = 32  # tokens of which none is without mass, before a row is read as a distribution
 
 
 def try_out() -> None:
