@@ -14,7 +14,7 @@ from otm.trees import CostSurface
 from ..run.losses import PARTS
 from .advice import Advice, Row
 from .engines import chain_settings, engine_chain, likeliest_settings
-from .lost import Lost
+from .lost import SEVERAL, Lost, Share
 from .trial import Trial
 
 _NAME, _NAME_OF_TRIAL = 34, 27
@@ -141,15 +141,35 @@ def _limits(advice: Advice) -> Iterator[str]:
 
 
 def _lost(gone: Lost) -> Iterator[str]:
-    parts = {PARTS[name].split(":")[0]: share.value for name, share in gone.parts.items() if share.value >= 0.005}
-    told = ", ".join(f"{100 * value:.0f} % to {words}" for words, value in sorted(parts.items(), key=lambda one: -one[1]))
     accepted = gone.accepted
     sure = "" if math.isnan(accepted.low) else f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})"
     yield from paragraph(
         "lost",
         f"at {gone.positions} random positions {100 * accepted.value:.0f} %{sure} of first drafts are accepted; lost are "
-        f"{told or 'none'}. With its likeliest {gone.size} drafts of at most {gone.length} in a row this draft wins "
+        f"{_parts(gone.parts, PARTS)}. With its likeliest {gone.size} drafts of at most {gone.length} in a row this draft wins "
         f"{gone.tokens.value:.2f} tokens a call; one that knew the target would win {gone.clairvoyant.value:.2f}",
+    )
+    if (several := gone.several) is not None:
+        yield from paragraph(
+            "",
+            f"the fastest plan begins with {several.drafts} drafts: of so many, drawn independently, {several.verifier} accepts "
+            f"one {100 * several.accepted.value:.0f} % of the time; lost are {_parts(several.parts, SEVERAL)}",
+        )
+    if (rounding := gone.rounding) is not None:
+        k = 1 if several is None else several.drafts
+        gain, here, anywhere = rounding.gain.value, k * rounding.draft_tv.value, k * rounding.most
+        yield from paragraph(
+            "",
+            f"drawn from masses in bfloat16, one draft is accepted {100 * abs(gain):.3f} percentage points "
+            f"{'less' if gain < 0 else 'more'} often, and the output is {rounding.output_tv.value:.1e} from the target in total "
+            f"variation; {k} draft{'s' * (k > 1)} change nothing by more than {here:.1e} here, {anywhere:.1e} anywhere",
+        )
+
+
+def _parts(shares: Mapping[str, Share], words: Mapping[str, str]) -> str:
+    parts = {words[name].split(":")[0]: share.value for name, share in shares.items() if share.value >= 0.005}
+    return (
+        ", ".join(f"{100 * value:.0f} % to {name}" for name, value in sorted(parts.items(), key=lambda one: -one[1])) or "none"
     )
 
 

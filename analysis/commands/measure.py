@@ -62,9 +62,13 @@ def measure(
     ] = None,
     save_logits: Annotated[int, typer.Option(help="Keep the top M log-probabilities at temperature 1, without top-p.")] = 0,
     bounds: Annotated[
-        bool, typer.Option("--bounds", help="The papers' bounds, γ* and index entropies as well, at every position.")
+        bool,
+        typer.Option(
+            "--bounds",
+            help="The papers' bounds, γ* and index entropies at every position; optimal trees beside Tunstall's bound.",
+        ),
     ] = False,
-    check: Annotated[int, typer.Option(min=0, help="Check all columns against their samplers at N positions of a shard.")] = 0,
+    check: Annotated[int, typer.Option(min=0, help="Check columns and trees against samplers at N positions of a shard.")] = 0,
     losses: Annotated[
         bool,
         typer.Option(
@@ -124,6 +128,8 @@ def measure(
     typer.echo(f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them now{rate}")
     if check and summary.written:
         typer.echo(f"checked  {summary.checked}", err=bool(summary.checked.failures))
+    for trees in summary.trees:
+        typer.echo(str(trees))
     if summary.unchecked:
         typer.echo(f"note: {caution(summary.unchecked)}", err=True)
 

@@ -17,6 +17,7 @@ from ..errors import AnalysisError
 from ..models.pair import Pair, to_numpy
 from ..models.processing import Setting
 from ..run.bounds import bounds_table
+from ..run.trees import trees_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +63,7 @@ def compare_prompt(
         target=target,
         table=table,
         likely=_likely(pair, draft, target),
-        bounds=bounds_table(problem, k, draws=samples, rng=rng),
+        bounds=bounds_table(problem, k, draws=samples, rng=rng) + "\n\n" + trees_table(problem, k, draws=samples, rng=rng),
     )
 
 

@@ -30,6 +30,11 @@ def render(view: dict[str, Any]) -> str:
         if lost["likeliest"]:
             blocks += [escaped(view["likeliest_words"]) + ":"]
             blocks.append(_table(["k", "drawn from this draft", "the target's likeliest"], lost["likeliest"]))
+    if any(view["trees"]):
+        blocks += ["## What trees win, and what none passes", escaped(view["trees_words"])]
+    for setting, trees in zip(view["settings"], view["trees"], strict=True):
+        for scheme, rows in trees:
+            blocks += [f"{escaped(setting)}: {escaped(scheme)}", _table(view["trees_head"], rows)]
     tables = list(zip(view["settings"], view["tables"], strict=True))
     tables.insert(0, tables.pop(view["first"]))
     for setting, table in tables[:_MOST_TABLES]:

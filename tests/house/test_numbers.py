@@ -134,6 +134,13 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.trees.vector.MAX_RANKS": {"ten million": ["otm/trees/vector.py: beyond {} ranks"]},
     "otm.trees.cost.MAX_BUDGETS": {"a million": ["otm/trees/cost.py: beyond {} budgets"]},
     "otm.trees.tunstall._LARGEST_EXTRA": {"2^53": ["otm/trees/tunstall.py: m would exceed {}"]},
+    "analysis.run.checks.DRAWS": {"500": ["docs/runs.md: scheme's column with {} draws"]},
+    "analysis.run.checks.WALKS": {"500": ["docs/runs.md: and the tokens of {} decoded"]},
+    "analysis.run.checks.FALSE_ALARM": {"1e-9": ["docs/runs.md: miss with probability {} at most"]},
+    "analysis.run.checks.NODES": {"8": ["docs/runs.md: optimal tree of {} drafted tokens"]},
+    "otm.trees.markov.MAX_STEPS": {
+        "50,000": ["otm/trees/markov.py: beyond {} ranks", "otm/trees/tunstall.py: beyond {} ranks over all states"],
+    },
     "otm.trees.program.MAX_OPERATIONS": {"a billion": ["otm/trees/program.py: beyond {} comparisons"]},
     "otm.trees.interchange.MAX_TEXT": {"64 Mi": ["otm/trees/interchange.py: beyond {} characters or"]},
     "otm.trees.interchange.MAX_MASK": {"20,000": ["otm/trees/interchange.py: beyond {} vertices"]},

@@ -202,7 +202,11 @@ def _entropy_bits(random: np.random.Generator) -> tuple[float, str]:
 def _tunstall(random: np.random.Generator) -> tuple[float, str]:
     values, nodes = vector(random), int(random.integers(0, 11))
     found = trees.tunstall_upper(values, num_nodes=nodes)
-    return math.inf if Decimal(found) < best_tokens(values, nodes) else 0.0, f"{values.tolist()}, num_nodes={nodes}: {found!r}"
+    # The same vector as a function, after any rank and after none, bounds the same tree.
+    order, steps = int(random.integers(0, 3)), [*values.tolist(), 0.0]
+    by_state = trees.tunstall_upper(lambda path: steps[min(path[-1], len(values))], num_nodes=nodes, order=order)
+    short = Decimal(min(found, by_state)) < best_tokens(values, nodes)
+    return math.inf if short else 0.0, f"{values.tolist()}, num_nodes={nodes}, order={order}: {found!r}, {by_state!r}"
 
 
 @checks.add(
