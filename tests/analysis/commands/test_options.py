@@ -25,7 +25,7 @@ def test_what_a_command_has_itself_does_not_reach_the_group() -> None:
     found: list[object] = []
 
     @grouped
-    def command(*, temperature: str = "0.5,1", setting: Setting, models: PairSource) -> None:
+    def command(*, models: PairSource, temperature: str = "0.5,1", setting: Setting) -> None:
         found.extend((temperature, setting, models))
 
     command(temperature="2", top_k=3, draft_top_k=5, device="cpu")
