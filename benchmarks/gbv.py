@@ -1,9 +1,9 @@
 """Greedy multi-path block verification and closed forms of acceptances: this library against public code, on the same instances.
 
 The code is that of Rmuk655/Distill-Spec-Research, at the revisions below, loaded from a folder of checkouts (`--checkouts`) and run
-as it is, on tensors in double precision; milliseconds are of one thread's processor time. A step verifies K drafted sequences of four tokens, each context with
-laws of its own. *Differs by* is the largest difference of the law of the selected sequence's first token, or of the acceptance: what is
-behind it stands in docs/claims.md.
+as it is, on tensors in double precision; milliseconds are of one thread's processor time. A step verifies K drafted sequences of four
+tokens, each context with laws of its own. *Differs by* is the largest difference of the law of the selected sequence's first token, or
+of the acceptance: what is behind it stands in docs/claims.md.
 """
 
 from __future__ import annotations

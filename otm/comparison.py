@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,7 +21,7 @@ from otm.montecarlo import estimate
 from otm.pmf import check_count, check_instance, check_rng
 from otm.problem import Problem, keyword_only
 from otm.results import Estimate
-from otm.tabular import Approximate, Table, Tabular
+from otm.tabular import Approximate, Table, Tabular, shortened, wrapped
 from otm.verbs import acceptance, check_ks, optimal_acceptance
 from otm.verifiers import PLANS, VERIFIERS, KSeq, ListRace, Race, Verifier
 from otm.verifiers.base import require_support
@@ -45,7 +44,6 @@ PROVEN_LOWER: Mapping[Verifier, Callable[[Problem], Array]] = {
 }
 """Lower bounds that are proven for one verifier, with these parameters, under every law that it supports."""
 
-_WIDTH = 100
 _LONGEST_NAME = 50
 _LONGEST_BESIDE_ALL = 45
 _LONGEST_LABEL = 28
@@ -121,15 +119,19 @@ class Comparison(Tabular):
         return f"Comparison({len(self.rows)} rows: {len(verifiers)} verifiers, {len(laws)} laws, k = {ks})"
 
     def __str__(self) -> str:
-        blocks = [table.text() for table in self.tables()]
-        notes = [line for note in self._notes() for line in _wrapped(note)]
+        blocks = [table.text() for table in self._tables()]
+        notes = [line for note in self._notes() for line in wrapped(note)]
         return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])])
 
     def tables(self) -> tuple[Table, ...]:
         """Return the matrix of each law, the best marked, below its optimum and the gap of the best; then the lossy schemes.
 
-        If `full`, every figure of every row instead, by law.
+        If `full`, every figure of every row instead, by law. What is to be said of all of them stands below the last.
         """
+        *others, last = self._tables()
+        return (*others, dataclasses.replace(last, notes=(*last.notes, *self._notes())))
+
+    def _tables(self) -> tuple[Table, ...]:
         found = []
         for law in self._laws():
             exact, lossy = self._sorted_out(law)
@@ -178,7 +180,7 @@ class Comparison(Tabular):
         sorted_out = [self._sorted_out(law) for law in self._laws()]
         sampled = any(row.exact is None and row.monte_carlo is not None for row in self.rows)
         notes = [_LOSSY_NOTE] * any(lossy for _, lossy in sorted_out) + [_SAMPLED_NOTE] * (sampled and not self.full)
-        return [*notes, *_merged_notes(self.rows), *self.left_out]
+        return [*notes, *_merged_notes(self.rows), *_falling_notes(self.rows), *self.left_out]
 
     def records(self) -> list[dict[str, object]]:
         """Return the rows as plain dictionaries, for a data frame or JSON; law and verifier are their identities (`repr`)."""
@@ -392,17 +394,29 @@ def _merged_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     return [f"— {verifier}, {law}, k = {', '.join(ks)}: {note}" for (verifier, law, note), ks in found.items()]
 
 
+def _falling_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Return a line for each scheme that accepts less of more drafts, with the parameters that may be why."""
+    found = []
+    for verifier, law in _distinct((row.verifier, type(row.law)) for row in rows):
+        values = {
+            row.law.k: row.exact for row in rows if row.verifier == verifier and type(row.law) is law and row.exact is not None
+        }
+        fewer, more = next(
+            ((a, b) for a, b in itertools.pairwise(sorted(values)) if values[b] < values[a] - _SAME), (None, None)
+        )
+        limits = " and ".join(f"{name} = {getattr(verifier, name)}" for name in verifier.telling)
+        why = f": {limits} limits what it tries, and the optimum never falls" if limits else ""
+        if fewer is not None:
+            found.append(f"— {verifier}, {law.title}: accepts less of {more} drafts than of {fewer}{why}.")
+    return found
+
+
 def _harmless(verifier: Verifier, rows: Sequence[ComparisonRow]) -> bool:
     """Whether a verifier that promises nothing was found to keep the target's law, wherever that was found out."""
     if isinstance(verifier, VERIFIERS):  # lossy by what it is, if not on this pair
         return False
     known = [row.distortion.total_variation for row in rows if row.verifier == verifier and row.distortion is not None]
     return bool(known) and max(known) <= _SAME
-
-
-def _name(verifier: Verifier, longest: int = _LONGEST_NAME) -> str:
-    name = str(verifier)
-    return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def _nan(value: float | None) -> float:
@@ -440,15 +454,15 @@ def _matrix(law: type[Law], rows: Sequence[ComparisonRow], *, folded: bool) -> T
         like = next((j for j in above if folded and _agrees(cells[i], cells[j])), None)
         if like is not None:
             only = "" if cells[i].keys() == cells[like].keys() else f" (k = {', '.join(map(str, sorted(cells[i])))})"
-            same.setdefault(like, []).append(_name(verifiers[i]) + only)
+            same.setdefault(like, []).append(str(verifiers[i]) + only)
             continue
         above.append(i)
         best |= {(len(body), at) for at, k in enumerate(ks, start=1) if _attains(cells[i].get(k), top[k])}
-        name = _name(verifiers[i]) + ("" if verifiers[i].lossless else ", lossless here")
+        name = str(verifiers[i]) + ("" if verifiers[i].lossless else ", lossless here")
         body.append((name, *(_value(cells[i][k]) if k in cells[i] else "" for k in ks)))
-    notes = tuple(line for j, names in same.items() for line in _wrapped(f"{_name(verifiers[j])} = {' = '.join(names)}"))
+    notes = tuple(f"{verifiers[j]} = {' = '.join(names)}" for j, names in same.items())
     head = (f"drafts: {law.title}", *(f"k = {k}" for k in ks))
-    return Table(columns=head, rows=tuple(body), best=frozenset(best), ruled=frozenset({1}), notes=notes)
+    return Table(columns=head, rows=tuple(body), best=frozenset(best), ruled=frozenset({1}), notes=notes, longest=_LONGEST_NAME)
 
 
 def _top(rows: Sequence[ComparisonRow]) -> float | Approximate | None:
@@ -483,19 +497,15 @@ def _agrees(some: Mapping[int, ComparisonRow], others: Mapping[int, ComparisonRo
     return all(a is not None and b is not None and abs(a - b) <= _SAME for a, b in pairs)
 
 
-def _wrapped(note: str) -> list[str]:
-    return textwrap.wrap(note, _WIDTH, subsequent_indent="  ")
-
-
 def _nan_last(row: ComparisonRow | None) -> float:
     value = None if row is None else _value(row)
     return -1.0 if value is None else float(value)
 
 
 def _lossy_rows(law: type[Law], rows: Sequence[ComparisonRow]) -> Table:
-    body = [(_name(row.verifier), row.law.k, _value(row), row.distortion and row.frontier, *_distances(row)) for row in rows]
+    body = [(str(row.verifier), row.law.k, _value(row), row.distortion and row.frontier, *_distances(row)) for row in rows]
     head = (f"lossy, drafts: {law.title}", "k", "acceptance", "frontier", "TV", "KL (nats)")
-    return Table(columns=head, rows=tuple(body))
+    return Table(columns=head, rows=tuple(body), longest=_LONGEST_NAME)
 
 
 def _distances(row: ComparisonRow) -> tuple[float | None, float | None]:
@@ -510,11 +520,11 @@ def _everything(law: type[Law], rows: Sequence[ComparisonRow], *, lossy: bool) -
         figures: tuple[object, ...] = (row.optimum, _gap(row.optimum, row.exact), "" if row.lower is None else row.lower)
         if lossy:
             figures = (row.distortion and row.frontier, *map(_short, _distances(row)))
-        body.append((row.law.k, _name(row.verifier, _LONGEST_BESIDE_ALL), _value(row), *figures, interval))
+        body.append((row.law.k, str(row.verifier), _value(row), *figures, interval))
     columns = ("frontier", "TV", "KL") if lossy else ("optimum", "gap", "proven ≥")
     ends = frozenset(i for i, (one, other) in enumerate(itertools.pairwise(body)) if one[0] != other[0])
     head = ("k", f"{'lossy, ' * lossy}drafts: {law.title}", "accepted", *columns, f"{CONFIDENCE:.1%} MC".replace("%", " %"))
-    return Table(columns=head, rows=tuple(body), ruled=ends)
+    return Table(columns=head, rows=tuple(body), ruled=ends, longest=_LONGEST_BESIDE_ALL)
 
 
 def _short(value: float | None) -> str:
@@ -532,7 +542,7 @@ def _merged_curves(rows: Sequence[ComparisonRow], ks: Sequence[int], remark: str
         low = [float("nan") if e is None else e.low for e in sampled]
         high = [float("nan") if e is None else e.high for e in sampled]
         if np.isfinite(y).any():
-            lines.append(drawing.Line(_name(verifier) + remark, list(ks), y, low, high))
+            lines.append(drawing.Line(shortened(str(verifier), _LONGEST_NAME) + remark, list(ks), y, low, high))
     lines.sort(key=lambda line: -int(np.isfinite(line.y).sum()))  # those known everywhere first
     kept: list[drawing.Line] = []
     for line in lines:

@@ -11,6 +11,7 @@ import html
 import importlib
 import math
 import numbers
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ _LATEX = {
     "≈": r"$\approx$",
     "…": r"\dots{}",
 }
+_WIDTH = 100
 _CSS = "border-collapse:collapse;margin:.4em 0 .8em"
 _CELL = "padding:.15em .7em;white-space:nowrap"
 
@@ -62,6 +64,7 @@ class Table:
         notes: what stands below, a line each.
         best: cells (row, column) that are marked as the best.
         ruled: rows below which a rule is drawn.
+        longest: how much of a cell's text is printed; pages and papers show all of it.
     """
 
     columns: tuple[str, ...]
@@ -70,12 +73,16 @@ class Table:
     notes: tuple[str, ...] = ()
     best: frozenset[tuple[int, int]] = frozenset()
     ruled: frozenset[int] = frozenset()
+    longest: int = 10**6
 
     def text(self) -> str:
         """Return the table in aligned columns, the best marked by a star."""
         marks = bool(self.best)
         cells = [
-            [shown(v) + ("★" if (i, j) in self.best else " " * (marks and j > 0)) for j, v in enumerate(row)]
+            [
+                shortened(shown(v), self.longest) + ("★" if (i, j) in self.best else " " * (marks and j > 0))
+                for j, v in enumerate(row)
+            ]
             for i, row in enumerate(self.rows)
         ]
         left = self._left()
@@ -91,7 +98,7 @@ class Table:
         for i, row in enumerate(cells):
             lines.append(line(row))
             lines += [rule] * (i in self.ruled)
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*lines, *(line for note in self.notes for line in wrapped(note))])
 
     def html(self) -> str:
         """Return the table as HTML that needs nothing from outside; the best is bold."""
@@ -120,10 +127,11 @@ class Table:
             texts = [latex_escaped(shown(value)) for value in row]
             body.append(" & ".join(rf"\textbf{{{t}}}" if (i, j) in self.best else t for j, t in enumerate(texts)) + r" \\")
             body += [r"\midrule"] * (i in self.ruled and i + 1 < len(self.rows))
-        comments = [f"% {line}" for line in (self.title, *self.notes) if line]
+        comments = [f"% {self.title}"] if self.title else []
+        notes = [rf"\par{{\footnotesize {latex_escaped(note)}\par}}" for note in self.notes]
         form = "".join("l" if is_left else "r" for is_left in self._left())
         return "\n".join(
-            [*comments, rf"\begin{{tabular}}{{{form}}}", r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}"]
+            [*comments, rf"\begin{{tabular}}{{{form}}}", r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}", *notes]
         )
 
     def _left(self) -> list[bool]:
@@ -197,6 +205,20 @@ class OneTable(Tabular):  # abstract by intent: what is shown is all there is
     def tables(self) -> tuple[Table, ...]:
         """Return the table."""
         return (self.data(),)
+
+
+def shortened(text: str, longest: int) -> str:
+    """Cut a text that is longer.
+
+    >>> shortened("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def wrapped(note: str) -> list[str]:
+    """Return the lines of a remark as it is printed."""
+    return textwrap.wrap(note, _WIDTH, subsequent_indent="  ")
 
 
 def shown(value: Any) -> str:

@@ -131,8 +131,8 @@ def test_a_thousand_settings_are_computed_as_by_the_library(page: Any) -> None:
 COUPLINGS = """
 return arguments[0].map((one) => {
   const p = otm.tempered(one.p, one.heat), q = otm.tempered(one.q, one.heat), sets = otm.drafted(p, one.k, one.law);
-  return Object.fromEntries(otm.VERIFIERS.filter((name) => !name.endsWith("race") && otm.supports(name, one.law, one.k)).map((verifier) =>
-    [verifier, otm.coupling({ p, q, k: one.k, law: one.law, verifier }, sets).map((row) => [row.set, row.mass, ...row.output])]));
+  const named = otm.VERIFIERS.filter((name) => !name.endsWith("race") && otm.supports(name, one.law, one.k));
+  return Object.fromEntries(named.map((verifier) => [verifier, otm.coupling({ p, q, k: one.k, law: one.law, verifier }, sets).map((row) => [row.set, row.mass, ...row.output])]));
 });
 """
 
@@ -251,10 +251,13 @@ return {
   outside: Array.from(document.querySelectorAll("svg text"), (node) => [node.textContent, ...box(node)]).filter(
     ([text, left, right]) => text && (left < -1 || right > document.documentElement.clientWidth + 1)).map(([text]) => text),
   crossed: (() => {  // names on the overlap curve: beside the axis, inside the picture, none over another
-    const axis = document.querySelector("#curve svg").getBoundingClientRect(), names = Array.from(document.querySelectorAll("#curve text"));
-    const over = (one, other) => Math.min(one[1], other[1]) - Math.max(one[0], other[0]) > 1 && Math.min(one[3], other[3]) - Math.max(one[2], other[2]) > 4;
-    return names.filter((node, i) => box(node)[2] < axis.top - 1 || box(node)[1] > axis.right + 1 ||
-      (node.matches(".mark") && box(node)[0] < axis.left + 34) || names.some((other, j) => j < i && over(box(node), box(other)))).map((node) => node.textContent);
+    const [left, right, top] = box(document.querySelector("#curve svg"));
+    const names = Array.from(document.querySelectorAll("#curve text"));
+    const common = (one, other, from) => Math.min(one[from + 1], other[from + 1]) - Math.max(one[from], other[from]);
+    const over = (one, other) => common(one, other, 0) > 1 && common(one, other, 2) > 4;
+    return names.filter((node, i) => box(node)[2] < top - 1 || box(node)[1] > right + 1 ||
+      (node.matches(".mark") && box(node)[0] < left + 34) ||
+      names.some((other, j) => j < i && over(box(node), box(other)))).map((node) => node.textContent);
   })(),
   meter: document.getElementById("meter").textContent,
   patterns: document.querySelectorAll("#pair [fill^='url(#h'], #meter [fill^='url(#h']").length,
