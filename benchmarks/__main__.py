@@ -17,6 +17,7 @@ SUITES = ("core", "optimal", "rows", "trees", "device", "gradients", "measure", 
 _VERSIONS = {"ott": ("jax", "ott-jax"), "gbv": ("torch",)}
 """What a suite is timed against besides what all are."""
 _NEEDS = {"rows": "torch", "device": "torch", "gradients": "torch", "measure": "torch", "ott": "ott", "gbv": "torch"}
+_INSTALL = {"ott": ": pip install --group ott"}
 _CODE = ("gbv",)
 """Suites that run public code from a folder of checkouts."""
 
@@ -34,14 +35,15 @@ def main(arguments: list[str] | None = None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.names or SUITES:
         if name in _NEEDS and importlib.util.find_spec(_NEEDS[name]) is None:
-            print(f"{name}: skipped, {_NEEDS[name]} is not installed")
+            print(f"{name}: skipped, {_NEEDS[name]} is not installed{_INSTALL.get(name, '')}")
             continue
         if name in _CODE and options.checkouts is None:
             print(f"{name}: skipped, it needs --checkouts FOLDER")
             continue
         module = importlib.import_module(f"benchmarks.{name}")
         given = {"checkouts": options.checkouts} if name in _CODE else {}
-        record = {"machine": machine(*_VERSIONS.get(name, ())), "rows": module.run(seconds=options.seconds, **given)}
+        said = {**machine(*_VERSIONS.get(name, ())), **getattr(module, "SAID", {})}
+        record = {"machine": said, "rows": module.run(seconds=options.seconds, **given)}
         (options.out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         text = render(module.__doc__ or name, record)
         (options.out / f"{name}.md").write_text(text, encoding="utf-8")

@@ -1,9 +1,9 @@
 """Greedy multi-path block verification and closed forms of acceptances: this library against public code, on the same instances.
 
 The code is that of Rmuk655/Distill-Spec-Research, at the revisions below, loaded from a folder of checkouts (`--checkouts`) and run
-as it is, on tensors in double precision; milliseconds are of one thread's processor time. A step verifies K drafted sequences of four
-tokens, each context with laws of its own. *Differs by* is the largest difference of the law of the selected sequence's first token, or
-of the acceptance: what is behind it stands in docs/claims.md.
+as it is, on tensors in double precision; milliseconds are of one thread's processor time. A step verifies K drafted sequences of
+four tokens, each context with laws of its own. *Differs by* is the largest difference of the law of the selected sequence's first
+token, or of the acceptance: what is behind it stands in docs/claims.md.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ REVISIONS = {
     "verifiers/node.py": "06c57254ed1fd6c266f23f5d87ac9f41bd3811b2",
 }
 """Of each file; the class `Node` that the former takes from the latter holds a token and its place in the tree there."""
+
+SAID = {"clock": "processor time of one thread", **{f"{REPOSITORY}/{file}": pin for file, pin in REVISIONS.items()}}
 
 LENGTH = 4
 SEQUENCES = ((2, 1_000), (4, 1_000), (4, 32_000), (4, 128_256))

@@ -132,7 +132,8 @@ COUPLINGS = """
 return arguments[0].map((one) => {
   const p = otm.tempered(one.p, one.heat), q = otm.tempered(one.q, one.heat), sets = otm.drafted(p, one.k, one.law);
   const named = otm.VERIFIERS.filter((name) => !name.endsWith("race") && otm.supports(name, one.law, one.k));
-  return Object.fromEntries(named.map((verifier) => [verifier, otm.coupling({ p, q, k: one.k, law: one.law, verifier }, sets).map((row) => [row.set, row.mass, ...row.output])]));
+  return Object.fromEntries(named.map((verifier) => [verifier,
+    otm.coupling({ p, q, k: one.k, law: one.law, verifier }, sets).map((row) => [row.set, row.mass, ...row.output])]));
 });
 """
 
