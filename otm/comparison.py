@@ -405,7 +405,7 @@ def _falling_notes(rows: Sequence[ComparisonRow]) -> list[str]:
             ((a, b) for a, b in itertools.pairwise(sorted(values)) if values[b] < values[a] - _SAME), (None, None)
         )
         limits = " and ".join(f"{name} = {getattr(verifier, name)}" for name in verifier.telling)
-        why = f": {limits} limits what it tries, and the optimum never falls" if limits else ""
+        why = f": {limits} may be why, the optimum never falls" if limits else ""
         if fewer is not None:
             found.append(f"— {verifier}, {law.title}: accepts less of {more} drafts than of {fewer}{why}.")
     return found

@@ -250,7 +250,7 @@ class TestPrint:
     def test_a_scheme_that_accepts_less_of_more_drafts_says_what_limits_it(self) -> None:
         pair = {"draft": otm.examples.zipf(5), "target": otm.examples.uniform(5), "laws": [IID], "k": (1, 2, 4)}
         found = otm.compare(**pair, verifiers=[otm.Tournament(3), KSeq()])
-        said = "— tournament (tokens = 3), i.i.d.: accepts less of 4 drafts than of 2: tokens = 3 limits what it tries"
+        said = "— tournament (tokens = 3), i.i.d.: accepts less of 4 drafts than of 2: tokens = 3 may be why"
         values = {row.law.k: row.exact for row in found.rows if isinstance(row.verifier, otm.Tournament)}
         assert values[4] < values[2] and said in " ".join(str(found).split())
         assert said.replace("—", "---") in found.to_latex() and said in found._repr_html_()
