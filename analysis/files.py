@@ -17,6 +17,8 @@ from typing import Any, BinaryIO
 from .errors import AnalysisError
 
 TEMPORARY = ".partial"
+_LONGEST = 200
+"""Signs of a path in a message."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -57,10 +59,10 @@ def has_content(path: Path) -> bool:
     return is_file(path) and path.stat().st_size > 0
 
 
-def shortened(path: Path, length: int = 200) -> str:
+def shortened(path: Path) -> str:
     """Return a path for a message, the middle of a long one left out."""
     text = str(path)
-    return text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 2 :]}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
 
 
 def write_atomically(path: Path, content: bytes) -> None:

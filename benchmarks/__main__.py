@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import machine
+from otm.tabular import markdown
 
 RESULTS = Path(__file__).parent / "results"
 SUITES = ("core", "optimal", "rows", "trees", "device", "gradients", "measure", "ott", "gbv")
@@ -55,10 +56,9 @@ def render(title: str, record: dict[str, Any]) -> str:
     """Return a Markdown page: the rows as a table, the machine below."""
     rows = record["rows"]
     columns = list(rows[0])
-    lines = [f"# {title.splitlines()[0]}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(_cell(row[column]) for column in columns) + " |" for row in rows]
-    lines += ["", "Medians of interleaved runs. Machine: " + "; ".join(f"{k} {v}" for k, v in record["machine"].items()) + "."]
-    return "\n".join(lines) + "\n"
+    table = markdown(columns, [[_cell(row[column]) for column in columns] for row in rows])
+    machine = "; ".join(f"{k} {v}" for k, v in record["machine"].items())
+    return f"# {title.splitlines()[0]}\n\n{table}\n\nMedians of interleaved runs. Machine: {machine}.\n"
 
 
 def _cell(value: object) -> str:

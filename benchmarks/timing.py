@@ -13,13 +13,14 @@ import numpy as np
 
 from analysis.provenance import processor
 
+_MOST_ROUNDS = 200
+
 
 def medians(
     functions: Mapping[str, Callable[[], object]],
     *,
     seconds: float = 2.0,
     least: int = 5,
-    most: int = 200,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Return the median time of each function in milliseconds.
@@ -32,7 +33,7 @@ def medians(
     times: dict[str, list[float]] = {name: [] for name in functions}
     deadline = time.perf_counter() + seconds * len(functions)
     rounds = 0
-    while rounds < least or (rounds < most and time.perf_counter() < deadline):
+    while rounds < least or (rounds < _MOST_ROUNDS and time.perf_counter() < deadline):
         for name, function in functions.items():
             start = clock()
             function()

@@ -54,7 +54,12 @@ def draw(data: dict[str, Any]) -> Figure:
         )
         axes.fill_between(data["bins"], lost.min(axis=1), lost.max(axis=1), color=colour, alpha=0.15, lw=0)
         axes.plot(
-            data["bins"], np.median(above, axis=1), color=colour, ls=(0, (4, 2)), lw=1.1, label=f"upper − α*, k = {series['k']}"
+            data["bins"],
+            np.median(above, axis=1),
+            color=colour,
+            ls=drawing.DASHED,
+            lw=1.1,
+            label=f"upper − α*, k = {series['k']}",
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

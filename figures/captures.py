@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from figures.paths import DATA
 
 PAIRS = {"shipped pair": "", "SmolLM2-135M-Instruct": "-smollm2"}
@@ -27,8 +25,3 @@ def by_pair(name: str, of_pair: Callable[[dict[str, Any]], dict[str, Any]]) -> d
         "pairs": [{"pair": title} | of_pair(record) for title, record in records.items()],
         "captured": {title: record["manifest"] for title, record in records.items()},
     }
-
-
-def note(canvas: Figure, text: str) -> None:
-    """Say below a figure what its points are; a new line stands for a line break."""
-    canvas.supxlabel(text, fontsize=7.5, color="#555555")

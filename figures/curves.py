@@ -14,6 +14,7 @@ from figures.work import Work
 from otm import drawing
 
 CONFIDENCE = 0.99
+_WIDTH = 1.6
 
 
 def exact(problem: otm.Problem, ks: Sequence[int]) -> dict[str, list[float]]:
@@ -49,11 +50,10 @@ def draw_schemes(
     *,
     colour: str,
     label: str,
-    width: float = 1.6,
 ) -> None:
     """Draw the optimum (solid) and K-SEQ (dashed) over x, and their Monte Carlo points at `sampled`."""
-    axes.plot(x, series["optimum"], color=colour, label=label, lw=width)
-    axes.plot(x, series["kseq"], color=colour, ls=(0, (4, 2)), lw=0.75 * width)
+    axes.plot(x, series["optimum"], color=colour, label=label, lw=_WIDTH)
+    axes.plot(x, series["kseq"], color=colour, ls=drawing.DASHED, lw=0.75 * _WIDTH)
     drawing.points(axes, sampled, series["points"], colour=colour)
     drawing.points(axes, sampled, series["kseq_points"], colour=colour, marker="s")
 
@@ -71,5 +71,5 @@ def caption(data: dict[str, Any]) -> str:
 def scheme_legend(axes: Axes, *, centre: float) -> None:
     """Explain line style and marker of the two schemes, at the bottom, `centre` across the axes."""
     optimum = Line2D([], [], color="#444444", marker="o", mfc="white", label="OTM-k (optimum)")
-    kseq = Line2D([], [], color="#444444", marker="s", mfc="white", ls=(0, (4, 2)), label=otm.KSeq.title)
+    kseq = Line2D([], [], color="#444444", marker="s", mfc="white", ls=drawing.DASHED, label=otm.KSeq.title)
     axes.legend(handles=[optimum, kseq], handlelength=3.2, loc="lower center", bbox_to_anchor=(centre, 0.0))

@@ -15,15 +15,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from figures.captures import by_pair, note
+from figures.captures import by_pair
 from figures.work import Work
-from otm.drawing import PALETTE
+from otm import drawing
 from otm.trees import TreeShape
 from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
 from otm.trees.tunstall import tunstall_explored_upper, tunstall_minimum_upper
 
 STRATEGIES = ("batch", "sequence", "SpecInfer", "optimal")
-COLOURS = dict(zip(STRATEGIES, (PALETTE[4], PALETTE[0], PALETTE[2], PALETTE[1]), strict=True))
+COLOURS = dict(zip(STRATEGIES, (drawing.PALETTE[4], drawing.PALETTE[0], drawing.PALETTE[2], drawing.PALETTE[1]), strict=True))
 MARKERS = dict(zip(STRATEGIES, "sD^o", strict=True))
 NAMES = {"batch": "batch", "sequence": "sequence", "SpecInfer": "SpecInfer tree", "optimal": "optimal tree"}
 METHODS = {"GSD": "GSD: recursive rejection", "ERSD": "ERSD: exponential races"}
@@ -67,7 +67,7 @@ def draw_panels(
         row[0].set_ylabel(f"{pair['pair']}\n{label}", fontsize=9)
     rows[0][0].legend(handles=[*_strategies(), *handles], loc=legend, fontsize=7)
     texts = ", ".join(f"{pair['num_prompts']} prompts, {pair['num_texts']} texts" for pair in pairs)
-    note(canvas, f"points: exact expectations along texts of the target ({texts}),\n{about}")
+    drawing.note(canvas, f"points: exact expectations along texts of the target ({texts}),\n{about}")
     return canvas
 
 
@@ -128,6 +128,6 @@ def drafted_axis(axes: Axes, label: str) -> None:
 
 def _strategies() -> list[Line2D]:
     return [
-        Line2D([], [], color=COLOURS[s], marker=MARKERS[s], mfc="white", ls=(0, (4, 2)), lw=1.3, label=NAMES[s])
+        Line2D([], [], color=COLOURS[s], marker=MARKERS[s], mfc="white", ls=drawing.DASHED, lw=1.3, label=NAMES[s])
         for s in STRATEGIES
     ]

@@ -59,7 +59,7 @@ def _panel(axes: Axes, panel: dict[str, Any]) -> None:
     axes.plot(ns, panel["fixed_bound"], color=ersd.BOUND, lw=1.2, ls=":")
     for strategy in ersd.STRATEGIES:
         colour = ersd.COLOURS[strategy]
-        axes.plot(*panel["theory"][strategy], color=colour, ls=(0, (4, 2)), lw=1.3)
+        axes.plot(*panel["theory"][strategy], color=colour, ls=drawing.DASHED, lw=1.3)
         mine = [run for run in panel["runs"] if run["strategy"] == strategy]
         if strategy != "SpecInfer":  # as many points as fit
             mine = [run for run in mine if run["drafted"] in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)]

@@ -59,7 +59,7 @@ def _panel(axes: Axes, panel: dict[str, Any]) -> None:
         colour = ersd.COLOURS[strategy]
         if strategy in panel["theory"]:
             gains = panel["theory"][strategy]
-            axes.plot(range(1, len(gains) + 1), gains, color=colour, ls=(0, (4, 2)), lw=1.3)
+            axes.plot(range(1, len(gains) + 1), gains, color=colour, ls=drawing.DASHED, lw=1.3)
         gain = panel["measured"][strategy]
         rows = [{key: gain[key][n] for key in gain} for n in range(len(gain["mean"]))]
         drawing.points(axes, range(1, len(rows) + 1), rows, colour=colour, marker=ersd.MARKERS[strategy])

@@ -50,5 +50,5 @@ def draw(data: dict[str, Any]) -> Figure:
     axes.set_title(f"p = U({SIZE}): optimum (lines), attained by K-SEQ (points)", fontsize=10)
     drawing.probability_axis(axes)
     axes.legend(loc="lower right")
-    canvas.supxlabel(curves.caption(data), fontsize=7.5, color="#555555")
+    drawing.note(canvas, curves.caption(data))
     return canvas

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 
 import otm
 from figures import curves
-from figures.captures import note
 from figures.work import Work
 from otm import drawing
 
@@ -79,7 +78,7 @@ def draw(data: dict[str, Any]) -> Figure:
     side.legend(loc="lower right", fontsize=7.5)
     for one in (axes, side):
         one.set_xlabel("number of drafts k")
-    note(canvas, curves.caption(data))
+    drawing.note(canvas, curves.caption(data))
     return canvas
 
 

@@ -58,5 +58,5 @@ def draw(data: dict[str, Any]) -> Figure:
     numbers = axes.legend(loc="lower left")
     axes.add_artist(numbers)
     curves.scheme_legend(axes, centre=0.48)
-    canvas.supxlabel(curves.caption(data), fontsize=7.5, color="#555555")
+    drawing.note(canvas, curves.caption(data))
     return canvas

@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.papers.selection_run import LENGTH, draft, select, survivors, table_of
-from figures.captures import note
 from figures.paths import DATA
 from figures.work import Work
 from otm import drawing
@@ -93,7 +92,7 @@ def draw(data: dict[str, Any]) -> Figure:
     axes.set_xlim(-0.75, LENGTH + 0.6)
     axes.set_ylim(min(height.values()) - 0.6, top + 0.9)
     axes.set_title(f"Draft selection: K = {len(drafts)} draft sequences of L = {LENGTH} tokens", fontsize=11)
-    note(
+    drawing.note(
         canvas,
         f"|S|: drafts alive · ×n: n drafts share this prefix · blue: accepted ({data['accepted']} tokens) ·\n"
         f"orange: drawn instead in the last round · shipped pair, {data['processing']}, K-SEQ",

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import otm
 from figures import curves
-from figures.captures import by_pair, captures, note
+from figures.captures import by_pair, captures
 from figures.work import Work
 from otm import drawing
 
@@ -70,7 +70,7 @@ def draw(data: dict[str, Any]) -> Figure:
     rows[0][0].set_title("as in the paper", fontsize=9)
     rows[0][1].set_title("and for more drafts", fontsize=9)
     rows[0][2].set_title("p′ and q′", fontsize=9)
-    note(
+    drawing.note(
         canvas,
         f"after “{pairs[0]['prompt']}”, on the union of both top-10 sets, renormalised\n{curves.caption(data)}",
     )
@@ -79,7 +79,7 @@ def draw(data: dict[str, Any]) -> Figure:
 
 def _schemes(axes: Any, pair: dict[str, Any], most: int) -> None:
     axes.plot(pair["k"][:most], pair["optimum"][:most], color=drawing.PALETTE[0], label="OTM-k (optimum)")
-    axes.plot(pair["k"][:most], pair["kseq"][:most], color=drawing.PALETTE[1], ls=(0, (4, 2)), label=otm.KSeq.title)
+    axes.plot(pair["k"][:most], pair["kseq"][:most], color=drawing.PALETTE[1], ls=drawing.DASHED, label=otm.KSeq.title)
     for name, colour, marker in (("points", drawing.PALETTE[0], "o"), ("kseq_points", drawing.PALETTE[1], "s")):
         points = [point for point in pair[name] if point["k"] <= most]
         drawing.points(axes, curves.counts_of(points), points, colour=colour, marker=marker)

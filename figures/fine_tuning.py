@@ -55,12 +55,11 @@ def draw(data: dict[str, Any]) -> Figure:
     canvas.suptitle(TITLE, fontsize=11)
     canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
     plan = data["plan"]
-    canvas.supxlabel(
+    drawing.note(
+        canvas,
         f"below k: acceptance after {data['baseline']} · the small shipped draft, {plan['steps']} steps of {plan['batch']} × "
         f"{plan['context']} tokens, the same for all · {data['num_windows']} held-out windows, 95 % intervals over windows, "
         f"{len(plan['seeds'])} seeds (dots)",
-        fontsize=7,
-        color="#555555",
     )
     return canvas
 

@@ -9,6 +9,7 @@ min(1, mean optimum + TV): a bit of total variation buys as much in one context 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,34 +17,24 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+import otm
 from figures.paths import DATA
 from figures.work import Work
 from otm import drawing
+from otm.sequence import Fly
 
 TITLE = "Lossy rules and their frontiers"
 CAPTURES = (DATA / "lossy_rules-smollm2.json", DATA / "lossy_rules.json")
 """Written by `python -m analysis experiment lossy_rules`, with `--target smollm2` or for the shipped pair; the first is drawn."""
 
-BETWEEN = {
-    "Ensemble": "ensemble",
-    "Lenience": "lenience",
-    "Mentored": "mentored",
-    "Cactus": "Cactus",
-    "Cascade, OPT": "OPT",
-    "Fuzzy": "fuzzy",
-}
+BETWEEN = ("Ensemble", "Lenience", "Mentored", "Cactus", "Cascade, OPT", "Fuzzy")
 """Rules whose output lies between draft and target, token by token: on the frontier in every context."""
 
-TESTS = {
-    "Cascade, Token v3": "Token v3",
-    "BoundedRegret": "ASD, one token",
-    "TypicalAcceptance": "typical",
-    "RelaxedAcceptance": "relaxed top N",
-    "Mars": "MARS",
-}
+TESTS = ("Cascade, Token v3", "BoundedRegret", "TypicalAcceptance", "RelaxedAcceptance", "Mars")
 """Rules that test the drafted token against the target alone."""
 
-SIBLINGS = {"accumulated": "threshold_acc", "single": "threshold_single"}
+SIBLINGS = ("accumulated", "single")
+"""The thresholds of `otm.ThresholdMatching`, by the parameter."""
 
 
 def compute(work: Work) -> dict[str, Any]:
@@ -64,15 +55,26 @@ def draw(data: dict[str, Any]) -> Figure:
     total.set_title("one sampled draft", fontsize=10)
     _over_divergence(divergence, data["one_draft"])
     divergence.set_title("one sampled draft, rules on the frontier above", fontsize=10)
-    _over_variation(siblings, data["siblings"], SIBLINGS, {})
-    siblings.set_title(f"the {data['siblings']['k']} likeliest tokens, SGLang's thresholds", fontsize=10)
+    _over_variation(siblings, data["siblings"], SIBLINGS, ())
+    siblings.set_title(f"the {data['siblings']['k']} likeliest tokens, {otm.ThresholdMatching.title}", fontsize=10)
     _chains(chains, data["chains"])
-    chains.set_title(f"chains of {data['chains']['length']} likeliest tokens, FLy with windows 6, 4, 3, 2, 1", fontsize=10)
-    canvas.supxlabel(f"{data['pair']}, {data['num_contexts']} contexts of held-out text, means", fontsize=8, color="#555555")
+    windows = ", ".join(str(window) for window in sorted({row["window"] for row in data["chains"]["rows"]}, reverse=True))
+    chains.set_title(f"chains of {data['chains']['length']} likeliest tokens, {Fly.title} with windows {windows}", fontsize=10)
+    drawing.note(canvas, f"{data['pair']}, {data['num_contexts']} contexts of held-out text, means")
     return canvas
 
 
-def _over_variation(axes: Axes, data: dict[str, Any], below: dict[str, str], on: dict[str, str]) -> None:
+def title(rule: str) -> str:
+    """Return the display name of a rule of the record, which is a class and a variant, or a parameter.
+
+    >>> title("Cascade, OPT")
+    'speculative cascade, OPT'
+    """
+    name, _, variant = rule.partition(", ")
+    return ", ".join(filter(None, (getattr(otm, name).title if hasattr(otm, name) else name, variant)))
+
+
+def _over_variation(axes: Axes, data: dict[str, Any], below: Sequence[str], on: Sequence[str]) -> None:
     """Draw the frontier min(1, α* + TV), lines below it, and markers for what lies on it."""
     best, most = data["optimum"], max(row["tv"] for row in data["rows"])
     axes.plot([0, 1 - best, max(most, 1 - best)], [best, 1, 1], color="black", lw=1.6)
@@ -84,15 +86,15 @@ def _over_variation(axes: Axes, data: dict[str, Any], below: dict[str, str], on:
         )
     if on:
         axes.annotate(
-            "on it: " + ", ".join(on.values()),
+            textwrap.fill("on it: " + ", ".join(map(title, on)), 50),
             (0.98, 0.05),
             ha="right",
             xycoords="axes fraction",
             fontsize=7.5,
             color="#444444",
         )
-    for number, (rule, name) in enumerate(below.items()):
-        _line(axes, _rows(data, rule), "tv", "acceptance", name, drawing.PALETTE[number], *PLACES.get(rule, _RIGHT))
+    for number, rule in enumerate(below):
+        _line(axes, _rows(data, rule), "tv", "acceptance", title(rule), drawing.PALETTE[number], *PLACES.get(rule, _RIGHT))
     axes.set_xlabel("total variation from the target")
     axes.set_ylabel("acceptance")
 
@@ -100,13 +102,13 @@ def _over_variation(axes: Axes, data: dict[str, Any], below: dict[str, str], on:
 def _over_divergence(axes: Axes, data: dict[str, Any]) -> None:
     """Draw the rules between draft and target over KL(target‖output)."""
     infinite = []
-    for number, (rule, name) in enumerate(BETWEEN.items()):
+    for number, rule in enumerate(BETWEEN):
         rows = [row for row in _rows(data, rule) if row["kl"] is not None and row["kl"] > 0]
         if not rows:
-            infinite.append(name)
+            infinite.append(title(rule))
             continue
         colour = "black" if rule == "Mentored" else drawing.PALETTE[number]
-        _line(axes, rows, "kl", "acceptance", name, colour, *PLACES.get(rule, _RIGHT))
+        _line(axes, rows, "kl", "acceptance", title(rule), colour, *PLACES.get(rule, _RIGHT))
     if infinite:  # where such a rule decodes by the draft, a token that the draft does not score never comes out
         note = "infinite: " + ", ".join(infinite)
         axes.annotate(note, (0.98, 0.05), ha="right", xycoords="axes fraction", fontsize=7.5, color="#444444")
@@ -133,7 +135,7 @@ def _chains(axes: Axes, data: dict[str, Any]) -> None:
 _AT: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
 _RIGHT = (1.0, 5, -3, "left")
 PLACES: dict[str, tuple[float, int, int, str]] = {
-    "Cascade, Token v3": (0.0, 0, 6, "center"),
+    "Cascade, Token v3": (0.0, -78, -13, "left"),
     "BoundedRegret": (0.8, 7, -4, "left"),
     "TypicalAcceptance": (1.0, 5, 0, "left"),
     "RelaxedAcceptance": (0.6, 7, -5, "left"),
@@ -144,7 +146,7 @@ PLACES: dict[str, tuple[float, int, int, str]] = {
     "Cactus": (0.99, 6, -6, "left"),
     "Fuzzy": (0.6, 6, -6, "left"),
     "Cascade, OPT": (0.25, 6, -6, "left"),
-    "accumulated": (1.0, -5, 5, "right"),
+    "accumulated": (1.0, -8, 8, "left"),
     "single": (0.6, 7, -8, "left"),
 }
 """Where along a line its name stands (0 at its start), how many points off, and on which side."""

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import otm
-from figures.captures import by_pair, note
+from figures.captures import by_pair
 from figures.work import Work
 from otm import drawing
 
@@ -41,7 +41,7 @@ def draw(data: dict[str, Any]) -> Figure:
         grid[-1, column].set_xlabel("KL from the target per verified token, nats:\nthe average over contexts", fontsize=9)
     grid[0, 0].legend(loc="upper left", fontsize=7.5)
     texts = ", ".join(str(pair["num_prompts"]) for pair in pairs)
-    note(
+    drawing.note(
         canvas,
         f"chains of {pairs[0]['length']} drafts, {texts} held-out prompts, 95 % intervals over prompts · labels: the budget\n"
         "that no token of mentored decoding exceeds, whatever the average; lenience; threshold ·\n"

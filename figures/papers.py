@@ -15,6 +15,7 @@ import numpy as np
 from figures import ersd
 from figures.captures import captures
 from figures.paths import ROOT
+from otm.tabular import markdown
 
 PAGE = ROOT.parent / "docs" / "papers.md"
 
@@ -30,9 +31,8 @@ with 95 % intervals over prompts; those of lossless decoders are exact expectati
 `figures/data` by `python -m figures.papers`. Other models may behave as the papers'; what is false in general stands in
 [claims](claims.md) and in [theory](theory.md#errors-in-the-sources).
 
-| claim | where | on | holds | numbers |
-|---|---|---|---|---|
 """
+_COLUMNS = ("claim", "where", "on", "holds", "numbers")
 
 
 def _run(record: Record, method: str, strategy: str, drafted: int) -> Record:
@@ -198,14 +198,14 @@ CLAIMS: tuple[tuple[str, str, str, Callable[[Record], Finding]], ...] = (
 
 def page() -> str:
     """Return the page."""
-    return _HEAD + "\n".join(_rows()) + "\n"
+    return f"{_HEAD}{markdown(_COLUMNS, _rows())}\n"
 
 
-def _rows() -> Iterator[str]:
+def _rows() -> Iterator[tuple[str, ...]]:
     for claim, where, name, finding in CLAIMS:
         for title, record in captures(name).items():
             holds, numbers = finding(record)
-            yield f"| {claim} | {where} | {title} | {'yes' if holds else '**no**'} | {numbers} |"
+            yield claim, where, title, "yes" if holds else "**no**", numbers
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.captures import by_pair, note
+from figures.captures import by_pair
 from figures.work import Work
 from otm import drawing
 
@@ -42,7 +42,7 @@ def draw(data: dict[str, Any]) -> Figure:
             _table(one, pair, side)
         axes[0].set_ylabel(f"{pair['pair']}\nlength, tokens", fontsize=9)
         _nodes(axes[2], pair)
-    note(
+    drawing.note(
         canvas,
         "\n".join(
             f"{pair['pair']}: after a cached context of {pair['context']} tokens, {pair['device']}, {pair['threads']} thread, load "

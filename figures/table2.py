@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.captures import by_pair, note
+from figures.captures import by_pair
 from figures.work import Work
 from otm import drawing
 
@@ -40,7 +40,7 @@ def draw(data: dict[str, Any]) -> Figure:
         panels[0].set_ylabel(f"{pair['pair']} ({_size(pair['target_parameters'])})\ntokens per serial call", fontsize=9)
         panels[0].legend(loc="upper left", fontsize=7)
     texts = sorted({row["num_texts"] for pair in pairs for row in pair["rows"]})
-    note(
+    drawing.note(
         canvas,
         f"temperature 1 · exact expectations along {' or '.join(map(str, texts))} texts of the target, 95 % intervals over prompts",
     )
@@ -52,7 +52,7 @@ def _panel(axes: Axes, rows: list[dict[str, Any]]) -> None:
     for number, (parameters, draft) in enumerate(drafts):
         mine = [row for row in rows if row["draft"] == draft]
         start = [row for row in mine if row["K"] == 1]
-        for verifier, style, above in (("K-SEQ", "-", (4, -9)), ("Optimal", (0, (4, 2)), (-20, 4))):
+        for verifier, style, above in (("K-SEQ", "-", (4, -9)), ("Optimal", drawing.DASHED, (-20, 4))):
             line = sorted((row for row in mine if row["verifier"] == verifier), key=lambda row: row["K"])
             if not line:
                 continue

@@ -93,6 +93,5 @@ def draw(data: dict[str, Any]) -> Figure:
     axes.set_xlabel("acceptance")
     axes.set_ylabel("watermark strength, nats per token")
     axes.margins(x=0.3, y=0.1)
-    note = "open: no watermark · filled: the race · star: acceptance's coin in the key, too"
-    canvas.supxlabel(note, fontsize=7.5, color="#555555")
+    drawing.note(canvas, "open: no watermark · filled: the race · star: acceptance's coin in the key, too")
     return canvas

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run_further(further[words[0]], words)
     options = _parser(sorted(further)).parse_args(words)
     if options.command == "completion":
-        options.further = sorted(further)
+        options.own, options.further = OWN, sorted(further)
     status: int = OWN[options.command].run(options)
     return status
 

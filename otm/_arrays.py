@@ -258,6 +258,13 @@ def unit_rows(array: Array) -> Array:
     return wide
 
 
+def normalised_excess(excess: Array, fallback: Array) -> Array:
+    """Divide non-negative weights `(..., V)` by their sum; rows without weight, which are never drawn from, take the fallback."""
+    xp = namespace(excess)
+    mass = total(excess)[..., None]
+    return xp.where(mass > 0, excess / xp.where(mass > 0, mass, xp.ones_like(mass)), fallback)
+
+
 def by_rows(function: Callable[..., Array], *arrays: Array) -> Array:
     """Apply `function` to chunks of distributions `(..., V)`, each by way of `unit_rows`; join `(n, rows)` results.
 

@@ -41,8 +41,11 @@ PALETTE = (
 )
 # Told apart without colour, which is for verifiers.
 LINES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2)), (0, (4, 1.5, 1, 1.5, 1, 1.5)))
+DASHED = (0, (4, 2))
+"""Of what stands beside a solid line of the same colour."""
 LAW_LINES = {law.__name__: LINES[number % len(LINES)] for number, law in enumerate(LAWS)}
 """The line style of each draft law, by its name, in every figure that shows several."""
+_WIDTH = 5.6
 MARKERS = "osD^vP<>X*"
 FORMATS = ("pdf", "svg", "png")
 
@@ -73,10 +76,15 @@ def style() -> AbstractContextManager[None]:
     return matplotlib_module("matplotlib").rc_context(STYLE)  # type: ignore[no-any-return]
 
 
-def figure(*, width: float = 5.6, height: float = 3.8, columns: int = 1) -> tuple[Figure, Any]:
-    """Return a figure and its axes (an array of axes for several columns), sizes in inches."""
+def figure(*, width: float = _WIDTH, height: float = 3.8) -> tuple[Figure, Axes]:
+    """Return a figure and its axes, sizes in inches."""
     canvas = matplotlib_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
-    return canvas, canvas.subplots(1, columns)
+    return canvas, canvas.subplots()
+
+
+def note(canvas: Figure, text: str) -> None:
+    """Say below a figure what its points are; a new line stands for a line break."""
+    canvas.supxlabel(text, fontsize=7.5, color="#555555")
 
 
 def save(canvas: Figure, folder: Path, name: str) -> list[Path]:
@@ -151,7 +159,7 @@ def matplotlib_module(name: str) -> Any:
         raise MissingPackage("Pictures need matplotlib, which is not installed. Run `pip install matplotlib`.") from error
 
 
-def axes_or_new(ax: object, *, width: float = 5.6, height: float = 3.6) -> Axes:
+def axes_or_new(ax: object, *, height: float = 3.6) -> Axes:
     """Return the axes given, or those of a new figure in the house's look, which a notebook shows.
 
     Raises:
@@ -160,7 +168,7 @@ def axes_or_new(ax: object, *, width: float = 5.6, height: float = 3.6) -> Axes:
     kind = matplotlib_module("matplotlib.axes").Axes
     if ax is None:
         # Outside the style: the first figure loads a notebook's backend, which sets what later ones are shown by.
-        canvas = matplotlib_module("matplotlib.pyplot").figure(figsize=(width, height), layout="constrained")
+        canvas = matplotlib_module("matplotlib.pyplot").figure(figsize=(_WIDTH, height), layout="constrained")
         with style():
             return canvas.subplots()  # type: ignore[no-any-return]
     if not isinstance(ax, kind):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import drawing
-from otm._arrays import to_numpy
+from otm._arrays import normalised_excess, to_numpy
 from otm.drafts import IID
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.logits import Processing
@@ -20,7 +20,6 @@ from otm.problem import Problem, refuse_gradients
 from otm.tabular import OneTable, Table
 from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers.base import Verifier
-from otm.verifiers.lossy_rule import normalised_excess
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +48,8 @@ _HALF: Final = ("bfloat16", "float16")
 
 _GOLDEN: Final = (5**0.5 - 1) / 2
 _SECTIONS: Final = 24
+SEARCHED = len(_TEMPERATURES) + 2 + _SECTIONS
+"""Temperatures that a search for the best one tries: the grid, then golden sections, which start with two points."""
 """Golden sections: they leave 1e-5 of an interval, and at a maximum the acceptance changes with the square of that."""
 
 _TAIL: Final = 1e-13

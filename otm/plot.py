@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from otm import drawing
-from otm.comparison import Comparison, check_verifiers, compare
+from otm.comparison import Comparison, compare
+from otm.comparison.comparing import check_verifiers
 from otm.divergences import kl_divergence
 from otm.drafts import IID
 from otm.errors import InvalidParameter, TooLarge
@@ -287,17 +288,21 @@ def frontier(
         raise InvalidParameter(f"by must be 'tv' or 'kl'; got {by!r}. Choose one.")
     single = check_problem(problem).single(purpose="otm.plot.frontier")
     best = float(optimal_acceptance(single))
-    if verifiers is None:
-        lossy = [make() for make in VERIFIERS if not make.lossless and make().supports(single.law)]
-        verifiers = sorted(lossy, key=lambda verifier: _below_frontier(verifier, single, best))[:_MOST_POINTS]
-    if len(check_verifiers(verifiers)) > _MOST_POINTS:
+    chosen = [make() for make in VERIFIERS if not make.lossless and make().supports(single.law)]
+    if verifiers is not None and len(chosen := check_verifiers(verifiers)) > _MOST_POINTS:
         raise InvalidParameter(f"A frontier holds up to {_MOST_POINTS} labelled schemes; got {len(verifiers)}. Name fewer.")
+    points = [(verifier, distortion(verifier, single), float(acceptance(verifier, single))) for verifier in chosen]
+    if verifiers is None:
+        # How much more its own total variation allows; to nine digits, so that equal ones keep their order.
+        points.sort(key=lambda one: round(min(1.0, best + one[1].total_variation) - one[2], 9))
     found: list[tuple[Verifier, float, float]] = []
-    beyond: list[tuple[Verifier, float, float]] = []
-    for verifier in verifiers:
-        distances = distortion(verifier, single)
+    beyond: list[Verifier] = []
+    for verifier, distances, height in points[:_MOST_POINTS]:
         x = distances.total_variation if by == "tv" else distances.kl
-        (found if np.isfinite(x) else beyond).append((verifier, x, float(acceptance(verifier, single))))
+        if np.isfinite(x):
+            found.append((verifier, x, height))
+        else:
+            beyond.append(verifier)
     furthest = max((x for _, x, _ in found), default=0.0)
     if by == "tv":
         most = min(1.0, max(1.1 * furthest, min(1.0 - best, 0.5), 0.02))
@@ -328,16 +333,10 @@ def frontier(
         labels.append((x, height, str(verifier) if short.count(verifier.title) > 1 else verifier.title, colour))
     axes.set_xlabel("total variation to the target" if by == "tv" else "KL(target ‖ output), nats")
     axes.set_ylabel("acceptance")
-    out = "" if not beyond else f"; KL = ∞: {', '.join(str(verifier) for verifier, _, _ in beyond)}"
+    out = "" if not beyond else f"; KL = ∞: {', '.join(map(str, beyond))}"
     axes.set_title(f"best acceptance within a distance, {single.law}{out}", fontsize=9 if out else 10)
     drawing.label_points(axes, labels)
     return axes
-
-
-def _below_frontier(verifier: Verifier, problem: Problem, best: float) -> float:
-    """Return how much more acceptance the verifier's own total variation allows, to nine digits: equal ones keep their order."""
-    most = min(1.0, best + distortion(verifier, problem).total_variation)
-    return round(most - float(acceptance(verifier, problem)), 9)
 
 
 def _level(curve: OverlapCurve, height: float) -> float:

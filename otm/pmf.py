@@ -29,28 +29,26 @@ SUM_TOLERANCE_FLOAT32 = 3e-5  # a float32 softmax over 128,256 tokens misses 1 b
 _ROUNDED_FLOAT32 = 2.0**-23 + 2.0**-40
 
 
-def as_pmf(values: object, *, name: str, gradients: bool = False) -> Array:
+def as_pmf(values: object, *, name: str) -> Array:
     """Check that `values` holds probability distributions along its last axis and return it, divided by its float64 sum.
 
     Args:
         values: array or nested sequence `(..., V)` of probabilities; NumPy, torch or anything in the array-API standard.
         name: what to call it in messages.
-        gradients: whether the caller passes gradients on; then the division by the sum is part of what is differentiated.
 
     Returns:
         A floating array of the same namespace, device and (float) dtype; sequences and integers become float64.
 
     Raises:
         InvalidDistribution: on half precision, complex or boolean dtypes, no axis, an empty vocabulary, NaN or infinity,
-            negative mass, a sum that misses 1 by more than 1e-9 (float64) or 3e-5 (float32), or a tensor that requires a gradient
-            where none is passed on.
+            negative mass, a sum that misses 1 by more than 1e-9 (float64) or 3e-5 (float32), or a tensor that requires a gradient.
 
     Cost: O(V). Accuracy: entries change by at most a relative |sum − 1|, so at most the tolerance.
 
     >>> as_pmf([0.25, 0.75], name="draft")
     array([0.25, 0.75])
     """
-    return as_pmfs({name: values}, gradients=gradients)[0]
+    return as_pmfs({name: values})[0]
 
 
 def as_pmfs(named: Mapping[str, object], *, gradients: bool = False) -> list[Array]:

@@ -1,6 +1,7 @@
-"""What every result that is a table can do: print, show itself in a notebook, go to pandas and LaTeX, and draw itself.
+"""How tables are written, and what every result that is one can do: print, go to notebooks, pandas and LaTeX, draw itself.
 
-A result says what its table is (`data`) and how it is drawn (`_draw`); the rest is here.
+A result says what its table is (`data`) and how it is drawn (`_draw`); the rest is here. `columns` and `markdown` write
+tables whose cells are text already, on a screen and on a page.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import html
 import importlib
 import math
 import numbers
+import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from otm import drawing
-from otm.errors import MissingPackage
+from otm.errors import InvalidParameter, MissingPackage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,20 +87,14 @@ class Table:
             ]
             for i, row in enumerate(self.rows)
         ]
-        left = self._left()
         heads = [name + " " * (marks and j > 0) for j, name in enumerate(self.columns)]
-        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-
-        def line(row: Iterable[str]) -> str:
-            fitted = (c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(row, widths, left, strict=True))
-            return "  ".join(fitted).rstrip()
-
-        rule = "  ".join("─" * width for width in widths)
-        lines = [self.title] * bool(self.title) + ([line(heads)] if any(self.columns) else []) + [rule]
+        rows: list[Sequence[str] | None] = [heads, None]
         for i, row in enumerate(cells):
-            lines.append(line(row))
-            lines += [rule] * (i in self.ruled)
-        return "\n".join([*lines, *(line for note in self.notes for line in wrapped(note))])
+            rows += [row] + [None] * (i in self.ruled)
+        right = [j for j, is_left in enumerate(self._left()) if not is_left]
+        lines = columns(rows, right=right)[0 if any(self.columns) else 1 :]
+        notes = (line for note in self.notes for line in wrapped(note))
+        return "\n".join([*[self.title] * bool(self.title), *lines, *notes])
 
     def html(self) -> str:
         """Return the table as HTML that needs nothing from outside; the best is bold."""
@@ -219,6 +215,56 @@ def shortened(text: str, longest: int) -> str:
 def wrapped(note: str) -> list[str]:
     """Return the lines of a remark as it is printed."""
     return textwrap.wrap(note, _WIDTH, subsequent_indent="  ")
+
+
+def columns(rows: Iterable[Sequence[str] | None], *, right: Collection[int] = ()) -> list[str]:
+    """Pad texts into columns, two blanks apart; `right` are those that end at the same place, and None is a rule.
+
+    >>> columns([("", "k = 1"), ("optimum", "0.75")], right=[1])
+    ['         k = 1', 'optimum   0.75']
+    """
+    found = list(rows)
+    widths = [max(map(len, column)) for column in zip(*(row for row in found if row is not None), strict=True)]
+    filled = [["─" * width for width in widths] if row is None else row for row in found]
+    places = ["rjust" if j in right else "ljust" for j in range(len(widths))]
+    return ["  ".join(getattr(c, p)(w) for c, p, w in zip(row, places, widths, strict=True)).rstrip() for row in filled]
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> str:
+    """Lay out cells, which are Markdown, under a head; of empty words where the rows are pairs (name, value).
+
+    >>> print(markdown(["", ""], [("optimum", "3/4")]))
+    | | |
+    |---|---|
+    | optimum | 3/4 |
+    """
+    rule = "".join("---:|" if j in right else "---|" for j in range(len(head)))
+    return "\n".join([_markdown_line(head), f"|{rule}", *map(_markdown_line, rows)])
+
+
+def with_section(text: str, name: str, body: str) -> str:
+    """Return a document with the text between the markers of one section replaced.
+
+    Raises:
+        InvalidParameter: if the markers are missing.
+
+    >>> with_section("a <!-- t: begin --> old <!-- t: end --> b", "t", "new").split()
+    ['a', '<!--', 't:', 'begin', '-->', 'new', '<!--', 't:', 'end', '-->', 'b']
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    if begin not in text or end not in text:
+        raise InvalidParameter(f"The document must hold the markers {begin} and {end}; one is missing. Add both.")
+    return f"{text.split(begin)[0]}{begin}\n\n{body}\n\n{end}{text.split(end)[1]}"
+
+
+def section(text: str, name: str) -> str:
+    """Return the text between the markers of one section."""
+    return text.split(f"<!-- {name}: begin -->")[1].split(f"<!-- {name}: end -->")[0].strip()
+
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    lines = (re.sub(r"(?<!\\)\|", r"\|", " ".join(cell.splitlines())) for cell in cells)
+    return f"|{'|'.join(f' {line} ' if line else ' ' for line in lines)}|"
 
 
 def shown(value: Any) -> str:

@@ -21,6 +21,7 @@ from otm.audit.sampled_audit import SampledAudit
 from ..errors import AnalysisError
 from ..models.pair import Pair, to_numpy
 
+_NUM_DRAFTS = 4
 MOST_BLOCKS = 4096
 
 
@@ -87,15 +88,13 @@ TRANSFORMERS = Candidate(on_uniforms, name="transformers _speculative_sampling")
 """For the exact modes."""
 
 
-def generate_tokens(
-    pair: Pair, prompt: Sequence[int], *, num_tokens: int, temperature: float, top_k: int, num_drafts: int = 4
-) -> list[int]:
+def generate_tokens(pair: Pair, prompt: Sequence[int], *, num_tokens: int, temperature: float, top_k: int) -> list[int]:
     """Return `num_tokens` tokens of `target.generate(assistant_model=draft, do_sample=True)` after a prompt.
 
     The end-of-sequence token does not end the text; randomness is torch's global generator.
     """
     ids = torch.tensor([list(prompt)], device=pair.device)
-    pair.draft.generation_config.num_assistant_tokens = num_drafts
+    pair.draft.generation_config.num_assistant_tokens = _NUM_DRAFTS
     pair.draft.generation_config.num_assistant_tokens_schedule = "constant"
     output = pair.target.generate(
         ids,

@@ -1,6 +1,8 @@
 """What first drafts are lost to along the sampled texts, and what a drafter that knew the target would win.
 
-The parts are `otm.acceptance_losses` at random positions of the texts, from both models' logits. Beside them the clairvoyant bound
+The parts are `otm.acceptance_losses` at random positions of the texts, from both models' logits: of one draft, and of as many as
+the advised plan begins with, drawn independently. Where the draft model computes in bfloat16, what drafts drawn from masses so
+rounded would change stands beside them (`otm.losses.draft_rounding`). Beside these the clairvoyant bound
 of a context: no tree of N drafts and L levels that a context determines wins more than 1 + Σ Q(u) over the N paths u that the
 target itself holds likeliest. Drafts that are drawn may: one draft from the target is always accepted. The same tree grown by the
 draft shows how much of it is the draft's to win.
@@ -15,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from otm.losses import acceptance_losses
-from otm.sequence import LanguageModel, LikeliestTree
+from otm.losses import acceptance_losses, draft_rounding
+from otm.sequence import Decoder, DraftSelection, LanguageModel, LikeliestTree, StaticDecoder
 from otm.sequence.likeliest_tree import Path, levels
 from otm.sequence.models import next_distributions
 
@@ -27,6 +29,14 @@ from ..statistics import clustered_means
 
 POSITIONS, TREES = 8, 2
 """Positions of a text at which the parts, and the trees, are looked at."""
+
+SEVERAL = {name: words for name, words in PARTS.items() if name != "ranking"} | {
+    "verifier": "the scheme: the best verifier wins this on the same drafts"
+}
+"""Parts of 1 − α of several drafts, in words."""
+
+ROUNDED_MOST = 2.0**-8 / (2.0 * (1.0 - 2.0**-8))
+"""What rounding to 8 bits moves a distribution at most, in total variation (docs/theory.md)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,16 +49,52 @@ class Share:
 
 
 @dataclasses.dataclass(frozen=True)
+class Several:
+    """What becomes of several first drafts, drawn independently.
+
+    Attributes:
+        drafts: k.
+        verifier: who checks them, in words.
+        accepted: how often one of them is accepted.
+        parts: what the others are lost to, by name; with `accepted` they add up to 1.
+    """
+
+    drafts: int
+    verifier: str
+    accepted: Share
+    parts: dict[str, Share]
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundedDrafts:
+    """What changes where drafts are drawn from masses in bfloat16 and verified by exact ratios.
+
+    Attributes:
+        gain: acceptance of one draft, against exact masses; a loss is negative.
+        output_tv: total variation from the target's law to that of the output, with one draft.
+        draft_tv: from the exact draft to the rounded one. k drafts change nothing by more than k times this.
+        most: what `draft_tv` cannot exceed, whatever the draft.
+    """
+
+    gain: Share
+    output_tv: Share
+    draft_tv: Share
+    most: float = ROUNDED_MOST
+
+
+@dataclasses.dataclass(frozen=True)
 class Lost:
     """What becomes of first drafts.
 
     Attributes:
-        accepted: the share that the best verifier accepts.
+        accepted: the share of single drafts that the best verifier accepts.
         parts: what the others are lost to, by name; with `accepted` they add up to 1.
         size, length: N and L of the trees.
         tokens: per call, with the tree that the draft holds likeliest.
         clairvoyant: with the one that the target does.
         positions: how many were looked at.
+        several: the same of as many drafts as the advised plan begins with; None for one.
+        rounding: what bfloat16 changes, where the draft model computes in it.
     """
 
     accepted: Share
@@ -58,6 +104,8 @@ class Lost:
     tokens: Share
     clairvoyant: Share
     positions: int
+    several: Several | None = None
+    rounding: RoundedDrafts | None = None
 
 
 def lost(
@@ -65,54 +113,92 @@ def lost(
     target: CausalModel,
     sampled: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]],
     *,
+    decoder: Decoder,
     tree: LikeliestTree,
     eos: int | None,
     seconds: float,
     rng: np.random.Generator,
+    rounded: bool = False,
 ) -> Lost:
     """Look at random positions of texts until the time is over, at those of one text at least.
 
     Args:
         draft, target: the models.
         sampled: texts as (prompt, its tokens, the continuation).
+        decoder: the advised plan.
         tree: of how many tokens and levels trees are grown.
         eos: the token that ends a text, beyond which nothing is won.
         seconds: of looking.
         rng: chooses texts and positions.
+        rounded: whether drafts are drawn in bfloat16.
 
-    Cost: some 70 optimal acceptances of one draft at each position, and a target call per level at some.
+    Cost: some 70 optimal acceptances of one draft at each position, as many of the plan's number, a target call per level at some.
     """
     deadline = time.perf_counter() + seconds
     setting, owners, rows, expected = Setting(draft.processing, target.processing), [], [], []
-    for number in rng.permutation(len(sampled)).tolist():
+    order, k = rng.permutation(len(sampled)).tolist(), 0
+    verifier = decoder.verifier if isinstance(decoder, DraftSelection) else None
+    for number in order:
         prompt, prefix, continuation = sampled[number]
         count = min(POSITIONS, len(continuation))
         ends = np.sort(rng.choice(len(continuation), size=count, replace=False)).tolist()
         contexts = [(*prefix, *continuation[:end]) for end in ends]
+        k = k or first_drafts(decoder, draft, contexts)
         logits = [_numbers(model.logits(contexts)) for model in (draft, target)]
-        parts = acceptance_losses(*logits, draft=setting.draft, target=setting.target)
-        rows.append(np.stack([parts.acceptance, *(getattr(parts, name) for name in PARTS)], axis=-1).sum(axis=0))
+        found = acceptance_losses(*logits, draft=setting.draft, target=setting.target)
+        parts = [found.acceptance, *(getattr(found, name) for name in PARTS)]
+        if k > 1:
+            found = acceptance_losses(*logits, k=k, draft=setting.draft, target=setting.target, verifier=verifier)
+            parts += [found.acceptance, *(getattr(found, name) for name in SEVERAL)]
+        if rounded:
+            change = draft_rounding(draft=setting.draft(logits[0]), target=setting.target(logits[1]))
+            parts += [change.gain, change.output_tv, change.draft_tv]
+        rows.append(np.stack(parts, axis=-1).sum(axis=0))
         some = rng.permutation(count)[:TREES].tolist()
         expected.append(np.sum([_expected(draft, target, contexts[i], tree, eos) for i in some], axis=0))
         owners.append((prompt, count, len(some)))
         if time.perf_counter() > deadline:
             break
     prompts, place = np.unique([owner[0] for owner in owners], return_inverse=True)
-    sums = np.zeros((len(prompts), 3 + len(PARTS)))
+    columns = len(rows[0])
+    sums = np.zeros((len(prompts), columns + 2))
     counts = np.zeros_like(sums)
     np.add.at(sums, place, np.concatenate([rows, expected], axis=1))
-    np.add.at(counts, place, np.array([[owner[1]] * (1 + len(PARTS)) + [owner[2]] * 2 for owner in owners], dtype=float))
+    np.add.at(counts, place, np.array([[owner[1]] * columns + [owner[2]] * 2 for owner in owners], dtype=float))
     means = clustered_means(sums, counts)
-    shares = [Share(*map(float, one)) for one in zip(means.mean, means.low, means.high, strict=True)]
+    shares = iter([Share(*map(float, one)) for one in zip(means.mean, means.low, means.high, strict=True)])
+    accepted, parts_of_one = next(shares), {name: next(shares) for name in PARTS}
+    several = None
+    if k > 1:
+        words = "the best verifier" if verifier is None else str(verifier)
+        several = Several(k, words, next(shares), {name: next(shares) for name in SEVERAL})
     return Lost(
-        accepted=shares[0],
-        parts=dict(zip(PARTS, shares[1:], strict=False)),
+        accepted=accepted,
+        parts=parts_of_one,
+        several=several,
+        rounding=RoundedDrafts(next(shares), next(shares), next(shares)) if rounded else None,
         size=tree.size,
         length=tree.depth,
-        tokens=shares[-2],
-        clairvoyant=shares[-1],
+        tokens=next(shares),
+        clairvoyant=next(shares),
         positions=sum(owner[1] for owner in owners),
     )
+
+
+def first_drafts(decoder: Decoder, draft: LanguageModel, contexts: Sequence[tuple[int, ...]]) -> int:
+    """Return how many drafts a plan begins with; where that depends on the context, the mean over some, rounded."""
+    if isinstance(decoder, StaticDecoder):
+        return len(decoder.shape.children(0))
+    if not isinstance(decoder, LikeliestTree):
+        return 1
+    trees = zip(contexts, _grown(decoder, draft, contexts), strict=True)
+    begun = [sum(len(path.context) == len(context) + 1 for path in paths) for context, paths in trees]
+    return max(1, round(float(np.mean(begun))))
+
+
+def _grown(tree: LikeliestTree, model: LanguageModel, contexts: Sequence[tuple[int, ...]]) -> list[list[Path]]:
+    *_, (grown, _) = levels(tree, model, contexts)
+    return grown
 
 
 def _numbers(logits: torch.Tensor) -> np.ndarray:
@@ -125,9 +211,7 @@ def _expected(
     """Return 1 + Σ Q(u) over the paths that the draft, and those that the target, holds likeliest."""
     won = []
     for model in (draft, target):
-        paths: list[Path] = []
-        for grown, _ in levels(tree, model, [context]):
-            paths = grown[0]
+        (paths,) = _grown(tree, model, [context])
         reached = {context: 1.0}
         inner = dict.fromkeys(path.context[:-1] for path in paths[1:])
         rows = next_distributions(target, inner, name="target")

@@ -8,16 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
-from otm.trees import CostSurface, Speedup
+from otm.tabular import columns
+from otm.trees import CostSurface
 
 from ..run.losses import PARTS
 from .advice import Advice, Row
 from .engines import chain_settings, engine_chain, likeliest_settings
-from .lost import Lost
+from .lost import SEVERAL, Lost, Share
 from .trial import Trial
 
 WIDTH = 80
 """Columns."""
+_NAME, _NAME_OF_TRIAL = 34, 27
+"""Columns of a plan's name, at most, in the two tables."""
 
 
 def screen(advice: Advice, *, draft: str, surroundings: Mapping[str, Any], passes: CostSurface, gone: Lost) -> str:
@@ -58,16 +61,16 @@ def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
     """Return predicted beside measured wall time."""
     if not trials:
         return "run     no prompt leaves room for a text; nothing was run"
-    lines = [
-        f"run     {trials[0].texts} texts, decoded in every way in turns; steps timed again in between",
-        f"{'':29}{'tokens a call':>15}{'wall seconds':>18}{'x plain':>16}",
-        f"{'':29}{'advised':>8}{'meas.':>7}{'predicted':>11}{'meas.':>7}{'advised':>9}{'meas.':>7}",
+    rows: list[tuple[str, ...]] = [
+        ("", "tokens", "a call", "seconds", "", "x plain", ""),
+        ("", "advised", "meas.", "predicted", "meas.", "advised", "meas."),
     ]
     for one in trials:
-        lines.append(
-            f"  {names.get(one.name, one.name):27.27}{one.expected:8.2f}{one.tokens / one.calls:7.2f}{one.predicted:11.2f}"
-            f"{one.seconds:7.2f}{one.advised:9.2f}{one.speedup:7.2f}"
-        )
+        name = f"  {names.get(one.name, one.name)[:_NAME_OF_TRIAL]}"
+        values = (one.expected, one.tokens / one.calls, one.predicted, one.seconds, one.advised, one.speedup)
+        rows.append((name, *(f"{value:.2f}" for value in values)))
+    lines = [f"run     {trials[0].texts} texts, decoded in every way in turns; steps timed again in between"]
+    lines += columns(rows, right=range(1, 7))
     wall, ratio, advised = (
         100.0 * max(abs(getattr(one, left) / getattr(one, right) - 1.0) for one in trials)
         for left, right in (("predicted", "seconds"), ("predicted_speedup", "speedup"), ("advised", "speedup"))
@@ -101,12 +104,12 @@ def _headline(advice: Advice) -> Iterator[str]:
 
 
 def _table(advice: Advice) -> Iterator[str]:
-    yield f"{'':34}{'tokens':>7}{'ms per':>8}   {'x plain':19}{'x chain':>8}"
-    yield f"{'':34}{'a call':>7}{'call':>8}"
-    yield f"{'plain decoding':34}{1:7.2f}{1e3 * advice.plain_seconds:8.2f}   {'1':19}{1 / advice.chain.over_plain.value:8.2f}"
-    for row in advice.rows:
-        speed = _short(row.over_plain)
-        yield f"{named(row):34.34}{row.tokens:7.2f}{1e3 * sum(row.seconds):8.2f}   {speed:19}{row.over_chain.value:8.2f}"
+    rows = [("", "tokens", "ms per", "x plain", "x chain"), ("", "a call", "call", "", "")]
+    plain = ("plain decoding", 1.0, advice.plain_seconds, "1", 1 / advice.chain.over_plain.value)
+    others = ((named(row), row.tokens, sum(row.seconds), str(row.over_plain), row.over_chain.value) for row in advice.rows)
+    for name, tokens, seconds, speed, over_chain in (plain, *others):
+        rows.append((name[:_NAME], f"{tokens:.2f}", f"{1e3 * seconds:.2f}", speed, f"{over_chain:.2f}"))
+    yield from columns(rows, right=(1, 2, 4))
     yield ""
 
 
@@ -140,15 +143,35 @@ def _limits(advice: Advice) -> Iterator[str]:
 
 
 def _lost(gone: Lost) -> Iterator[str]:
-    parts = {PARTS[name].split(":")[0]: share.value for name, share in gone.parts.items() if share.value >= 0.005}
-    told = ", ".join(f"{100 * value:.0f} % to {words}" for words, value in sorted(parts.items(), key=lambda one: -one[1]))
     accepted = gone.accepted
     sure = "" if math.isnan(accepted.low) else f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})"
     yield from _paragraph(
         "lost",
         f"at {gone.positions} random positions {100 * accepted.value:.0f} %{sure} of first drafts are accepted; lost are "
-        f"{told or 'none'}. With its likeliest {gone.size} drafts of at most {gone.length} in a row this draft wins "
+        f"{_parts(gone.parts, PARTS)}. With its likeliest {gone.size} drafts of at most {gone.length} in a row this draft wins "
         f"{gone.tokens.value:.2f} tokens a call; one that knew the target would win {gone.clairvoyant.value:.2f}",
+    )
+    if (several := gone.several) is not None:
+        yield from _paragraph(
+            "",
+            f"the fastest plan begins with {several.drafts} drafts: of so many, drawn independently, {several.verifier} accepts "
+            f"one {100 * several.accepted.value:.0f} % of the time; lost are {_parts(several.parts, SEVERAL)}",
+        )
+    if (rounding := gone.rounding) is not None:
+        k = 1 if several is None else several.drafts
+        gain, here, anywhere = rounding.gain.value, k * rounding.draft_tv.value, k * rounding.most
+        yield from _paragraph(
+            "",
+            f"drawn from masses in bfloat16, one draft is accepted {100 * abs(gain):.3f} percentage points "
+            f"{'less' if gain < 0 else 'more'} often, and the output is {rounding.output_tv.value:.1e} from the target in total "
+            f"variation; {k} draft{'s' * (k > 1)} change nothing by more than {here:.1e} here, {anywhere:.1e} anywhere",
+        )
+
+
+def _parts(shares: Mapping[str, Share], words: Mapping[str, str]) -> str:
+    parts = {words[name].split(":")[0]: share.value for name, share in shares.items() if share.value >= 0.005}
+    return (
+        ", ".join(f"{100 * value:.0f} % to {name}" for name, value in sorted(parts.items(), key=lambda one: -one[1])) or "none"
     )
 
 
@@ -190,10 +213,6 @@ def _engines(advice: Advice, draft: str) -> Iterator[str]:
         yield f"  {engine}: {text}"
     if isinstance(tree := advice.best.plan.decoder, LikeliestTree):
         yield f"  SGLang, tree: {likeliest_settings(draft, tree)}"
-
-
-def _short(speedup: Speedup) -> str:
-    return f"{speedup.value:.2f}" + ("" if math.isnan(speedup.low) else f" ({speedup.low:.2f} to {speedup.high:.2f})")
 
 
 def _paragraph(title: str, text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The advice put to the test: the best plan, the best chain and plain decoding, run for real beside what was predicted.
+"""The advice put to the test: plain decoding and every plan that it shows, run for real beside what was predicted.
 
 Tokens per call are those of the advice. Seconds are timed again, a few steps between the texts: other load on a machine comes and
 goes, and what is tested is whether texts cost what their steps say, not whether the load has stayed. The speed-up that the advice
@@ -70,12 +70,11 @@ def tried(
         seed: of the samples; others than those that the advice rests on.
         progress: told what is being done.
     """
-    rows = list(dict.fromkeys((advice.best, advice.chain)))
-    ways: list[Row | None] = [None, *rows]
+    ways: list[Row | None] = [None, *advice.rows]
     done: list[list[float]] = [[0, 0, 0, 0.0] for _ in ways]
     known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     clock = Clock(Clocked(draft), Clocked(target), known, eos, np.random.default_rng([seed, 0]))
-    deepest = max(row.plan.decoder.depth for row in rows)
+    deepest = max(row.plan.decoder.depth for row in advice.rows)
     for turn, (number, prompt) in itertools.product(range(repeats), enumerate(prompts)):
         limits = [limit - len(prompt) - 1 for limit in (draft.max_length, target.max_length) if limit is not None]
         room = min([advice.asked.num_tokens, *limits]) - deepest
@@ -88,7 +87,7 @@ def tried(
             done[index] = [old + new for old, new in zip(done[index], (1, len(tokens), calls, seconds), strict=True)]
             if way is None:
                 known.append((tuple(prompt), tokens))
-        clock.round([row.plan.decoder for row in rows])
+        clock.round([row.plan.decoder for row in advice.rows])
     return [_trial(advice, clock, way, done[index], done[0]) for index, way in enumerate(ways)] if known else []
 
 

@@ -88,10 +88,12 @@ def advised(
             draft,
             target,
             advice.sampled,
+            decoder=advice.best.plan.decoder,
             tree=trees[0] if trees else LikeliestTree(1, 1),
             eos=eos,
             seconds=min(5.0, 0.05 * asked.seconds),
             rng=np.random.default_rng([asked.seed, 2]),
+            rounded=pair.draft.dtype == torch.bfloat16,
         )
     dtype = str(pair.target.dtype).removeprefix("torch.")
     load = os.getloadavg()[0]
@@ -132,7 +134,7 @@ def advised(
 
 
 def _names(advice: Advice) -> dict[str, str]:
-    return {row.plan.text: named(row) for row in (*advice.rows, advice.chain)}
+    return {row.plan.text: named(row) for row in advice.rows}
 
 
 class _Progress:

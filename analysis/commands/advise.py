@@ -7,40 +7,20 @@ from typing import Annotated
 
 import typer
 
-from .options import (
-    Device,
-    DeviceMap,
-    DraftMinP,
-    DraftName,
-    DraftOrder,
-    DraftTemperature,
-    DraftTopK,
-    DraftTopP,
-    Dtype,
-    Limit,
-    MinP,
-    Order,
-    TargetName,
-    Temperature,
-    Threads,
-    TopK,
-    TopP,
-    TrustRemoteCode,
-    setting_of,
-    written,
-)
+from ..models.processing import Setting
+from ..models.source import PairSource
+from .options import Limit, Threads, grouped, written
 
 MEASURED, COMPARED = "What is measured", "What is compared"
 
 
+@grouped
 def advise(
+    *,
     prompts: Annotated[Path, typer.Option(help="Text with one prompt per line, JSON lines or Parquet.")],
-    draft: DraftName = None,
-    target: TargetName = None,
+    models: PairSource,
     out: Annotated[Path | None, written("Where to write everything as JSON, for scripts and the report.")] = None,
-    run: Annotated[
-        bool, typer.Option("--run", help="Run the best plan and the baselines as well: predicted beside measured.")
-    ] = False,
+    run: Annotated[bool, typer.Option("--run", help="Run every way of the table for real: predicted beside measured.")] = False,
     seconds: Annotated[float, typer.Option(min=0.0, help="Budget; it ends earlier where the interval decides.")] = 300.0,
     limit: Limit = None,
     field: Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")] = "text",
@@ -56,21 +36,8 @@ def advise(
     ] = 64,
     max_depth: Annotated[int, typer.Option(min=1, max=64, help="Drafts in a row at most.", rich_help_panel=COMPARED)] = 8,
     sequences: Annotated[int, typer.Option(min=1, max=16, help="I.i.d. sequences at most.", rich_help_panel=COMPARED)] = 4,
-    temperature: Temperature = 1.0,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    min_p: MinP = None,
-    order: Order = "transformers",
-    draft_temperature: DraftTemperature = None,
-    draft_top_p: DraftTopP = None,
-    draft_top_k: DraftTopK = None,
-    draft_min_p: DraftMinP = None,
-    draft_order: DraftOrder = None,
-    device: Device = "auto",
-    device_map: DeviceMap = None,
-    dtype: Dtype = "float32",
+    setting: Setting,
     threads: Threads = None,
-    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Say whether to speculate, with which scheme, and how much faster it is on this machine.
 
@@ -81,24 +48,11 @@ def advise(
     from ..advise.advice import Asked
     from ..advise.families import Limits
     from ..advise.whole import advised
-    from ..models.source import PairSource
 
-    setting = setting_of(
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        order=order,
-        draft_temperature=draft_temperature,
-        draft_top_p=draft_top_p,
-        draft_top_k=draft_top_k,
-        draft_min_p=draft_min_p,
-        draft_order=draft_order,
-    )
     if threads is not None:
         torch.set_num_threads(threads)
     text = advised(
-        PairSource(draft, target, device, device_map, dtype, trust_remote_code),
+        models,
         prompts,
         field=field,
         limit=limit,

@@ -9,32 +9,14 @@ import typer
 
 from otm.sequence import DECODERS
 
-from .options import (
-    Device,
-    DeviceMap,
-    DraftMinP,
-    DraftName,
-    DraftOrder,
-    DraftTemperature,
-    DraftTopK,
-    DraftTopP,
-    Dtype,
-    Limit,
-    MinP,
-    Order,
-    TargetName,
-    Temperature,
-    Threads,
-    TopK,
-    TopP,
-    TrustRemoteCode,
-    integers,
-    setting_of,
-    written,
-)
+from ..models.processing import Setting
+from ..models.source import PairSource
+from .options import Limit, Threads, grouped, integers, written
 
 
+@grouped
 def decode(
+    *,
     prompts: Annotated[Path, typer.Option(help="Text with one prompt per line, JSON lines or Parquet.")],
     out: Annotated[Path, written("Results file (JSON lines); a killed run goes on from it.")],
     decoder: Annotated[
@@ -45,28 +27,14 @@ def decode(
             "prefix_tree((2, 2)), parents([0, 0, 1]), tree('tree.json'). Plain decoding is always run beside them."
         ),
     ],
-    draft: DraftName = None,
-    target: TargetName = None,
+    models: PairSource,
     num_tokens: Annotated[int, typer.Option(min=1, help="Tokens to decode per prompt.")] = 64,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.")] = 128,
     limit: Limit = None,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated; one text each.")] = "0",
-    temperature: Temperature = 1.0,
-    top_p: TopP = None,
-    top_k: TopK = None,
-    min_p: MinP = None,
-    order: Order = "transformers",
-    draft_temperature: DraftTemperature = None,
-    draft_top_p: DraftTopP = None,
-    draft_top_k: DraftTopK = None,
-    draft_min_p: DraftMinP = None,
-    draft_order: DraftOrder = None,
+    setting: Setting,
     field: Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")] = "text",
-    device: Device = "auto",
-    device_map: DeviceMap = None,
-    dtype: Dtype = "float32",
     threads: Threads = None,
-    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Decode prompts with any algorithm and report tokens per serial call of the target, and the speed-up over plain decoding."""
     import itertools
@@ -78,28 +46,18 @@ def decode(
     from ..decode.plain import PLAIN
     from ..models.prompts import open_prompts
     from ..models.prompts import prompts as numbered
-    from ..models.source import PairSource, loaded
+    from ..models.source import loaded
 
-    setting = setting_of(
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        order=order,
-        draft_temperature=draft_temperature,
-        draft_top_p=draft_top_p,
-        draft_top_k=draft_top_k,
-        draft_min_p=draft_min_p,
-        draft_order=draft_order,
-    )
     if threads is not None:
         torch.set_num_threads(threads)
     decoders = {text.strip(): decoder_from_text(text) for text in decoder}
     chosen_seeds = integers(seeds, name="seeds", minimum=0)
-    pair = loaded(PairSource(draft, target, device, device_map, dtype, trust_remote_code))
+    pair = loaded(models)
     texts = itertools.islice(numbered(open_prompts(prompts, field=field)), limit)
     tokens = [pair.encode(prompt.text)[-prompt_tokens:] for prompt in texts]
-    settings = RunSettings(draft=draft, target=target, num_tokens=num_tokens, dtype=str(pair.target.dtype), processing=setting)
+    settings = RunSettings(
+        draft=models.draft, target=models.target, num_tokens=num_tokens, dtype=str(pair.target.dtype), processing=setting
+    )
     records = run_decode(pair, decoders, tokens, settings=settings, seeds=chosen_seeds, out=out)
     for note in pair.notes:
         typer.echo(f"note     {note}")

@@ -7,31 +7,29 @@ from typing import Annotated
 
 import typer
 
-from .options import AnyLoad, Device, DeviceMap, DraftName, Dtype, TargetName, Threads, TrustRemoteCode, integers, written
+from ..models.source import PairSource
+from .options import AnyLoad, Threads, grouped, integers, written
 
 
+@grouped
 def latency(
+    *,
     out: Annotated[Path, written("The JSON file to write.")] = Path("latency.json"),
-    draft: DraftName = None,
-    target: TargetName = None,
+    models: PairSource,
     lengths: Annotated[str, typer.Option(help="New tokens per sequence, comma-separated, 4 among them.")] = "1,2,3,4,5,6,7,8",
     batches: Annotated[str, typer.Option(help="Sequences in a pass, comma-separated, 1 among them.")] = "1,2,4,8",
     context: Annotated[int, typer.Option(min=1, help="Tokens that are cached before each pass.")] = 128,
     nodes: Annotated[str, typer.Option(help="Sizes of draft trees, comma-separated, 0 among them.")] = "0,1,2,4,8,16,32,64",
     seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure.")] = 60.0,
-    device: Device = "auto",
-    device_map: DeviceMap = None,
-    dtype: Dtype = "float32",
     threads: Threads = None,
     any_load: AnyLoad = False,
-    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
     import torch
 
     from ..models.latency import Grid, latency_table, write_latency
     from ..models.names import SIDES, model_places
-    from ..models.source import PairSource, loaded
+    from ..models.source import loaded
 
     grid = Grid(
         lengths=tuple(integers(lengths, name="lengths")),
@@ -41,9 +39,9 @@ def latency(
     )
     if threads is not None:
         torch.set_num_threads(threads)
-    pair = loaded(PairSource(draft, target, device, device_map, dtype, trust_remote_code))
-    models = dict(zip(SIDES, model_places(draft, target), strict=True))
-    record = write_latency(pair, out, models=models, grid=grid, seconds=seconds, any_load=any_load)
+    pair = loaded(models)
+    places = dict(zip(SIDES, model_places(models.draft, models.target), strict=True))
+    record = write_latency(pair, out, models=places, grid=grid, seconds=seconds, any_load=any_load)
     typer.echo(latency_table(record))
     for side in SIDES:
         shown = ", ".join(

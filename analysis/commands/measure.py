@@ -8,24 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import AnalysisError
-from .options import (
-    Device,
-    DeviceMap,
-    DraftMinP,
-    DraftName,
-    DraftOrder,
-    DraftTopK,
-    DraftTopP,
-    Dtype,
-    MinP,
-    Order,
-    TargetName,
-    TopK,
-    TrustRemoteCode,
-    integers,
-    setting_of,
-    written,
-)
+from ..models.processing import Setting
+from ..models.source import PairSource
+from .options import grouped, integers, written
 
 if TYPE_CHECKING:
     from ..models.prompts import PromptSource
@@ -34,11 +19,12 @@ _OF_TRACES = {"out", "from_trace", "k", "shard_size", "shards", "workers", "thre
 """The options that mean something for a trace."""
 
 
+@grouped
 def measure(
+    *,
     context: typer.Context,
     out: Annotated[Path, written("Folder of the run; an unfinished run there goes on.")],
-    draft: DraftName = None,
-    target: TargetName = None,
+    models: PairSource,
     prompts: Annotated[Path | None, typer.Option(help="Text (one prompt per line), .jsonl or .parquet.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Data set of the datasets library: hub name or folder.")] = None,
     split: Annotated[str, typer.Option(help="Split of the data set.")] = "train",
@@ -59,20 +45,11 @@ def measure(
         typer.Option(help="Temperatures of the draft alone, each with every --temperature and --top-p. Default: the target's."),
     ] = None,
     top_p: Annotated[str, typer.Option(help="Nucleus masses of both models, comma-separated; 1.0 keeps all.")] = "1.0",
-    top_k: TopK = None,
-    min_p: MinP = None,
-    order: Order = "transformers",
-    draft_top_p: DraftTopP = None,
-    draft_top_k: DraftTopK = None,
-    draft_min_p: DraftMinP = None,
-    draft_order: DraftOrder = None,
+    otherwise: Setting,
     seed: Annotated[int, typer.Option(help="Seed of sampled paths.")] = 0,
     max_tokens: Annotated[int, typer.Option(help="Tokens of a prompt that are used.")] = 512,
     new_tokens: Annotated[int, typer.Option(help="Tokens sampled after each prompt, along sampled paths.")] = 64,
     block: Annotated[int, typer.Option(help="Drafts per block of the on-policy decoder.")] = 4,
-    device: Device = "auto",
-    device_map: DeviceMap = None,
-    dtype: Dtype = "float32",
     precision: Annotated[str, typer.Option(help="Softmax of the analysis: float64 or float32.")] = "float64",
     shard_size: Annotated[
         int | None, typer.Option(help="Prompts per shard (default 16), or positions of a trace (default 4096).")
@@ -85,9 +62,13 @@ def measure(
     ] = None,
     save_logits: Annotated[int, typer.Option(help="Keep the top M log-probabilities at temperature 1, without top-p.")] = 0,
     bounds: Annotated[
-        bool, typer.Option("--bounds", help="The papers' bounds, γ* and index entropies as well, at every position.")
+        bool,
+        typer.Option(
+            "--bounds",
+            help="The papers' bounds, γ* and index entropies at every position; optimal trees beside Tunstall's bound.",
+        ),
     ] = False,
-    check: Annotated[int, typer.Option(min=0, help="Check all columns against their samplers at N positions of a shard.")] = 0,
+    check: Annotated[int, typer.Option(min=0, help="Check columns and trees against samplers at N positions of a shard.")] = 0,
     losses: Annotated[
         bool,
         typer.Option(
@@ -99,30 +80,17 @@ def measure(
     threads: Annotated[int | None, typer.Option(help="Threads per process; part of what a run is.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, instead of local processes.")] = None,
     allow: Annotated[list[str] | None, typer.Option(help="Place where an existing run may differ.")] = None,
-    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Measure every batched scheme on real logits, position by position, into Parquet shards."""
     if from_trace is not None:
         _check_trace_options(context)
-    from ..models.source import PairSource
     from ..run.identity import caution
     from ..run.resources import resources
     from ..run.runs import measure_prompts, measure_trace_file
     from ..run.scheduling import Workers
     from ..run.settings import Settings
 
-    models = PairSource(draft, target, device, device_map, dtype, trust_remote_code)
     processes, per_process = resources(out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace)
-    otherwise = setting_of(
-        top_p=None,
-        top_k=top_k,
-        min_p=min_p,
-        order=order,
-        draft_top_p=draft_top_p,
-        draft_top_k=draft_top_k,
-        draft_min_p=draft_min_p,
-        draft_order=draft_order,
-    )
     settings = Settings(
         k=tuple(integers(k)),
         columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
@@ -160,6 +128,8 @@ def measure(
     typer.echo(f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them now{rate}")
     if check and summary.written:
         typer.echo(f"checked  {summary.checked}", err=bool(summary.checked.failures))
+    for trees in summary.trees:
+        typer.echo(str(trees))
     if summary.unchecked:
         typer.echo(f"note: {caution(summary.unchecked)}", err=True)
 

@@ -1,17 +1,24 @@
-"""What several commands' options share."""
+"""What several commands' options share.
+
+A command that needs models or sampling has a parameter of type `PairSource` or `Setting`, and `grouped` gives it their options.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from ..errors import AnalysisError
-from ..run.resources import MOST_THREADS
+from otm import Processing
 
-if TYPE_CHECKING:
-    from ..models.processing import Setting
+from ..errors import AnalysisError
+from ..models.processing import Setting
+from ..models.source import PairSource
+from ..run.resources import MOST_THREADS
 
 MOST_NUMBERS = 256
 """Largest number of values that an option may list."""
@@ -53,29 +60,24 @@ TrustRemoteCode = Annotated[
 ]
 
 
-def setting_of(
-    *,
-    temperature: float = 1.0,
-    top_p: float | None,
-    top_k: int | None,
-    min_p: float | None,
-    order: str,
-    draft_temperature: float | None = None,
-    draft_top_p: float | None,
-    draft_top_k: int | None,
-    draft_min_p: float | None,
-    draft_order: str | None,
+def sampling_of(
+    temperature: Temperature = 1.0,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
+    order: Order = "transformers",
+    draft_temperature: DraftTemperature = None,
+    draft_top_p: DraftTopP = None,
+    draft_top_k: DraftTopK = None,
+    draft_min_p: DraftMinP = None,
+    draft_order: DraftOrder = None,
 ) -> Setting:
     """Return both models' processing; what is not said of the draft is the target's.
 
     Raises:
         otm.errors.InvalidParameter: if something is out of range.
     """
-    from otm import Processing
-
-    from ..models.processing import Setting
-
-    target = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "order": order}
+    target: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "order": order}
     draft = {
         "temperature": draft_temperature,
         "top_p": draft_top_p,
@@ -83,9 +85,63 @@ def setting_of(
         "min_p": draft_min_p,
         "order": draft_order,
     }
-    said: dict[str, Any] = {name: value for name, value in draft.items() if value is not None}
-    own: dict[str, Any] = target
-    return Setting(Processing(**own | said), Processing(**own))
+    said = {name: value for name, value in draft.items() if value is not None}
+    return Setting(Processing(**target | said), Processing(**target))
+
+
+def models_of(
+    draft: DraftName = None,
+    target: TargetName = None,
+    device: Device = "auto",
+    device_map: DeviceMap = None,
+    dtype: Dtype = "float32",
+    trust_remote_code: TrustRemoteCode = False,
+) -> PairSource:
+    """Return which models are used, and how they are loaded."""
+    return PairSource(draft, target, device, device_map, dtype, trust_remote_code)
+
+
+_GROUPS: dict[type, Callable[..., Any]] = {Setting: sampling_of, PairSource: models_of}
+"""What several commands take: a parameter of such a type stands for the options of the function that makes it."""
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the options of a group in the place of each parameter of its type.
+
+    An option of the group that the command has itself is its own, and does not reach the group.
+    """
+    own = inspect.signature(command, eval_str=True).parameters
+    groups = {
+        name: {
+            option: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for option, parameter in inspect.signature(_GROUPS[asked.annotation], eval_str=True).parameters.items()
+            if option not in own
+        }
+        for name, asked in own.items()
+        if asked.annotation in _GROUPS
+    }
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = {
+            name: _GROUPS[own[name].annotation](**{option: given.pop(option) for option in options if option in given})
+            for name, options in groups.items()
+        }
+        command(**given, **made)
+
+    spread = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, asked in own.items()
+        for one in (groups[name].values() if name in groups else (asked,))
+    ]
+    spread.sort(key=_of_machine)  # the help's last panel
+    run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in spread}
+    return run
+
+
+def _of_machine(option: inspect.Parameter) -> bool:
+    return any(getattr(mark, "rich_help_panel", None) == MACHINE for mark in getattr(option.annotation, "__metadata__", ()))
 
 
 def written(help: str) -> Any:

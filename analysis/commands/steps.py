@@ -9,42 +9,39 @@ import typer
 
 from ..errors import AnalysisError
 from ..layout import SHIPPED_PAIR
-from .options import Device, DeviceMap, DraftName, Dtype, TargetName, Temperature, TopP, TrustRemoteCode, written
+from ..models.processing import Setting
+from ..models.source import PairSource
+from .options import grouped, written
 
 
+@grouped
 def steps(
+    *,
     text: Annotated[Path, typer.Option(help="UTF-8 text; contexts are stretches of it.")] = SHIPPED_PAIR / "held_out.txt",
-    draft: DraftName = None,
-    target: TargetName = None,
+    models: PairSource,
     sequences: Annotated[list[str] | None, typer.Option(help="K,L: sequences and their length, repeatable.")] = None,
     contexts: Annotated[int, typer.Option(min=6, help="How many contexts.")] = 400,
     context_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a context.")] = 64,
-    temperature: Temperature = 1.0,
-    top_p: TopP = None,
+    setting: Setting,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the contexts and drafts.")] = 0,
     out: Annotated[Path | None, written("Where to write the tables (JSON).")] = None,
-    device: Device = "auto",
-    device_map: DeviceMap = None,
-    dtype: Dtype = "float32",
-    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Compare decoders of K drafted sequences on the same drafts: tokens per call with intervals, beside a bound for them all."""
     import dataclasses
+    import os
 
     import numpy as np
-
-    from otm import Processing
 
     from ..decode.steps import compare_steps, windows
     from ..files import read_small, write_json
     from ..models.causal import pair_models
-    from ..models.processing import Setting
-    from ..models.source import PairSource, loaded
+    from ..models.source import loaded
+    from ..provenance import environment, published_origin
 
+    load = os.getloadavg()
     sizes = [_size(each) for each in sequences or ["4,4", "8,8"]]
-    pair = loaded(PairSource(draft, target, device, device_map, dtype, trust_remote_code))
-    processing = Processing(temperature=temperature, top_p=top_p)
-    models = pair_models(pair, Setting(processing, processing))
+    pair = loaded(models)
+    drafter, judge = pair_models(pair, setting)
     tokens = pair.encode(read_small(text, 1 << 28).decode())
     for note in pair.notes:
         typer.echo(f"note     {note}")
@@ -52,11 +49,12 @@ def steps(
     for k, length in sizes:
         rng = np.random.default_rng(seed)
         places = windows(tokens, context_tokens, contexts, rng)
-        table = compare_steps(draft=models[0], target=models[1], contexts=places, num_drafts=k, length=length, rng=rng)
+        table = compare_steps(draft=drafter, target=judge, contexts=places, num_drafts=k, length=length, rng=rng)
         tables.append(table)
         typer.echo(f"{table}\n")
         if out is not None:
-            write_json(out, {"seed": seed, "temperature": temperature, "tables": [dataclasses.asdict(t) for t in tables]})
+            record = {"manifest": environment() | published_origin(load), "seed": seed, "sampling": setting.recorded}
+            write_json(out, record | {"tables": [dataclasses.asdict(one) for one in tables]})
     if out is not None:
         typer.echo(f"tables   {out}")
 

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 import otm
 from otm.sequence import Decoder, Generation, LanguageModel, generate
+from otm.tabular import columns
 
 from ..errors import AnalysisError
 from ..models.causal import pair_models
@@ -169,32 +170,22 @@ def _record(task: Task, text: Generation, drafted: int, seconds: float) -> TextR
 
 def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str:
     """Return a table: tokens per serial call with its interval, accepted drafts, drafted tokens, speed."""
-    from rich.console import Console
-    from rich.table import Table
-
     found = list(records)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("decoder")
-    for title in ("drafted", "tokens/call", "95 % interval", "accepted", "tokens/s", "x plain", "95 % interval", "texts"):
-        table.add_column(title, justify="right")
+    head = ("decoder", "drafted", "tokens/call", "95 % interval", "accepted", "tokens/s", "x plain", "95 % interval", "texts")
+    cells: list[Sequence[str]] = [head]
     drafted = {record.task.decoder: record.drafted for record in found}
     rows = [efficiency(found, decoder=name) for name in decoders]
     for row in rows:
         interval = f"{row.low:.3f} to {row.high:.3f}" if row.low is not None else "—"
-        cells = [str(drafted[row.decoder]), f"{row.mean:.3f}", interval, f"{row.accepted:.3f}"]
+        counts = [str(drafted[row.decoder]), f"{row.mean:.3f}", interval, f"{row.accepted:.3f}"]
         faster, low, high = measured_speedup(found, decoder=row.decoder)
         sure = "—" if low is None or row.decoder == PLAIN else f"{low:.2f} to {high:.2f}"
         speed = [f"{row.tokens_per_second:.1f}", "—" if faster is None else f"{faster:.2f}", sure]
-        table.add_row(row.decoder, *cells, *speed, str(row.num_texts))
+        cells.append([row.decoder, *counts, *speed, str(row.num_texts)])
     notes = [
         "tokens/call: decoded tokens per serial call of the target; interval: over prompts, as in `report`",
         "x plain: measured wall time against plain decoding of the same prompts, below 1 where drafting costs more than it wins",
     ]
     if min(row.num_prompts for row in rows) < FEW_PROMPTS:
         notes.append(f"fewer than {FEW_PROMPTS} prompts: the interval is rough")
-    console = Console(width=160, no_color=True)
-    with console.capture() as capture:
-        console.print(table)
-        for note in notes:
-            console.print(note, style="dim")
-    return capture.get()
+    return "\n".join([*columns(cells, right=range(1, len(head))), *notes])

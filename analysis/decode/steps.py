@@ -27,6 +27,7 @@ from otm.sequence.level_cuts import conjugate
 from otm.sequence.models import Context
 from otm.sequence.refined_scores import ScoredPaths
 from otm.sequence.vertex_decoder import children_of
+from otm.tabular import columns
 from otm.trees import TreeShape
 
 from ..errors import AnalysisError
@@ -67,14 +68,12 @@ class StepTable:
     rows: tuple[Row, ...]
 
     def __str__(self) -> str:
-        lines = [
-            f"K = {self.num_drafts} sequences of L = {self.length}, {self.contexts} contexts",
-            f"{'tokens per call':<52}{'mean':>16}{'less than refined scores':>28}",
-        ]
+        rows = [("tokens per call", "mean", "less than refined scores")]
         for row in self.rows:
             less = "" if row.name == REFINED else f"{row.less:+.3f} ± {row.less_half:.3f}"
-            lines.append(f"{row.name:<52}{f'{row.mean:.3f} ± {row.half:.3f}':>16}{less:>28}")
-        return "\n".join(lines)
+            rows.append((row.name, f"{row.mean:.3f} ± {row.half:.3f}", less))
+        title = f"K = {self.num_drafts} sequences of L = {self.length}, {self.contexts} contexts"
+        return "\n".join([title, *columns(rows, right=(1, 2))])
 
 
 def windows(tokens: Sequence[int], length: int, count: int, rng: np.random.Generator) -> list[Context]:

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
+from otm.tabular import columns
 from otm.trees import CostSurface
 
 from ..errors import AnalysisError
@@ -162,13 +163,13 @@ def measure_passes(
 def latency_table(record: Mapping[str, Any]) -> str:
     """Return SpecTr's Tables 1 and 3 as text: relative medians with quartiles, for lengths 4 and 8 where they were measured."""
     batches = record["batches"]
-    lines = ["relative latency     " + "".join(f"batch = {batch:<14}" for batch in batches)]
+    rows = [("relative latency", "", *(f"batch = {batch}" for batch in batches))]
     for side in reversed(SIDES):
         for length, row in zip(record["lengths"], record["relative"][side], strict=True):
             if length in (4, 8) or len(record["lengths"]) <= 2:
                 values = (f"{cell['median']:.2f} ({cell['low']:.2f}–{cell['high']:.2f})" for cell in row)
-                lines.append(f"{side:<7} length = {length:<3}" + "".join(f"{value:<22}" for value in values).rstrip())
-    return "\n".join(lines)
+                rows.append((side, f"length = {length}", *values))
+    return "\n".join(columns(rows))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

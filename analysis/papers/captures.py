@@ -23,6 +23,8 @@ from . import selection_run
 
 PAPER_PROMPT = "He said he also has asked prosecutors to"
 TOP = 10
+_SEEDS = 4000
+"""That a run of Figure 4 is looked for among."""
 
 FIGURE4_PROMPTS = ("Returns the", "This function is used to", "The default value", "If True, the", "A list of")
 FIGURE4_SURVIVORS = (6, 3, 2, 1)
@@ -48,7 +50,7 @@ def capture_figure5(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def capture_figure4(pair: Pair, model: dict[str, Any], *, seeds: int = 4000) -> dict[str, Any]:
+def capture_figure4(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
     """Search prompts and seeds for a run whose rounds have 6, 3, 2 and 1 survivors, and capture the conditionals that it used.
 
     The run is SpecTr's Algorithm 3 with K-SEQ on both models' top-12 distributions. The first seed that shows the pattern of
@@ -58,12 +60,12 @@ def capture_figure4(pair: Pair, model: dict[str, Any], *, seeds: int = 4000) -> 
         AnalysisError: if no seed shows it.
     """
     memory: Memory = {}
-    for seed in tqdm(range(seeds), desc="seeds of figure 4", unit="seed", disable=not sys.stderr.isatty()):
+    for seed in tqdm(range(_SEEDS), desc="seeds of figure 4", unit="seed", disable=not sys.stderr.isatty()):
         for prompt in FIGURE4_PROMPTS:
             found = _run(pair, prompt, seed, memory)
             if found is not None:
                 return found | {"manifest": model}
-    raise AnalysisError(f"A run with {FIGURE4_SURVIVORS} survivors is needed; {seeds} seeds gave none. Try more seeds.")
+    raise AnalysisError(f"A run with {FIGURE4_SURVIVORS} survivors is needed; {_SEEDS} seeds gave none. Try another pair.")
 
 
 def _run(pair: Pair, prompt: str, seed: int, memory: Memory) -> dict[str, Any] | None:

@@ -17,9 +17,14 @@ from ..errors import AnalysisError
 from ..models.pair import Pair, to_numpy
 from ..models.processing import Setting
 from ..run.bounds import bounds_table
+from ..run.trees import trees_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_LIKELY = 5
+"""Tokens that are listed."""
+_LONGEST_TITLE = 70
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,7 +63,7 @@ def compare_prompt(
         target=target,
         table=table,
         likely=_likely(pair, draft, target),
-        bounds=bounds_table(problem, k, draws=samples, rng=rng),
+        bounds=bounds_table(problem, k, draws=samples, rng=rng) + "\n\n" + trees_table(problem, k, draws=samples, rng=rng),
     )
 
 
@@ -76,10 +81,8 @@ def check_plot(path: Path) -> None:
         raise AnalysisError(f"A plot needs an existing folder; {path.absolute().parent} is none. Create it first.")
 
 
-def _likely(
-    pair: Pair, draft: NDArray[np.float64], target: NDArray[np.float64], count: int = 5
-) -> tuple[tuple[str, float, float], ...]:
-    best = np.argsort(-target, kind="stable")[:count]
+def _likely(pair: Pair, draft: NDArray[np.float64], target: NDArray[np.float64]) -> tuple[tuple[str, float, float], ...]:
+    best = np.argsort(-target, kind="stable")[:_LIKELY]
     return tuple((pair.tokenizer.decode([int(i)]), float(draft[i]), float(target[i])) for i in best)
 
 
@@ -104,7 +107,7 @@ def _picture(result: PromptComparison) -> Figure:
         axes.plot(list(best), list(best.values()), color="black", lw=2, ls=line, label=f"optimum · {law.title}")
         for number, name in enumerate(names):
             mine = [row for row in here if str(row.verifier) == name]
-            points = [(row.law.k, _shown(row), row.exact is not None) for row in mine if _shown(row) is not None]
+            points = [(row.law.k, value, row.exact is not None) for row in mine if (value := _shown(row)) is not None]
             if not points:
                 continue
             colour, marker = drawing.PALETTE[number % len(drawing.PALETTE)], drawing.MARKERS[number % len(drawing.MARKERS)]
@@ -119,7 +122,7 @@ def _picture(result: PromptComparison) -> Figure:
     axes.set_ylabel("acceptance probability")
     axes.set_title(f"“{_shorten(result.prompt)}”", fontsize=9)
     axes.legend(fontsize=7, handlelength=3.2, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    canvas.supxlabel("filled markers: exact; open: Monte Carlo mean", fontsize=7.5, color="#555555")
+    drawing.note(canvas, "filled markers: exact; open: Monte Carlo mean")
     return canvas
 
 
@@ -129,6 +132,6 @@ def _shown(row: otm.comparison.ComparisonRow) -> float | None:
     return None if row.monte_carlo is None else row.monte_carlo.mean
 
 
-def _shorten(text: str, length: int = 70) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 1] + "…"
+    return line if len(line) <= _LONGEST_TITLE else line[: _LONGEST_TITLE - 1] + "…"

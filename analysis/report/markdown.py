@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from otm.tabular import markdown
+
 _MOST_TABLES = 12
 
 
@@ -28,6 +30,11 @@ def render(view: dict[str, Any]) -> str:
         if lost["likeliest"]:
             blocks += [escaped(view["likeliest_words"]) + ":"]
             blocks.append(_table(["k", "drawn from this draft", "the target's likeliest"], lost["likeliest"]))
+    if any(view["trees"]):
+        blocks += ["## What trees win, and what none passes", escaped(view["trees_words"])]
+    for setting, trees in zip(view["settings"], view["trees"], strict=True):
+        for scheme, rows in trees:
+            blocks += [f"{escaped(setting)}: {escaped(scheme)}", _table(view["trees_head"], rows)]
     tables = list(zip(view["settings"], view["tables"], strict=True))
     tables.insert(0, tables.pop(view["first"]))
     for setting, table in tables[:_MOST_TABLES]:
@@ -71,5 +78,4 @@ def _cell(cell: tuple[str, str]) -> str:
 
 
 def _table(header: Sequence[str], rows: Any) -> str:
-    lines = ["| " + " | ".join(escaped(str(cell)) for cell in row) + " |" for row in [header, *rows]]
-    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
+    return markdown(header, [[escaped(str(cell)) for cell in row] for row in rows])

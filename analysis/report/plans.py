@@ -20,11 +20,10 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otm.trees import TreeShape, optimal_tree
-from otm.trees.vector import NESTED
 
+from ..run.trees import accepts_by_rank, rank_powers
 from ..statistics import Floats
 from .aggregate import Aggregates
 from .reading import Run, class_of
@@ -38,8 +37,6 @@ KINDS = ("chain", "levels", "ranks")
 
 _DEPTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 _SIZES = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64)
-_NESTED = {verifier.__name__ for verifier in NESTED}
-_NESTED_LAWS = ("IID", "WithoutReplacement", "TopK")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +178,7 @@ class _Setting:
 
 
 def _ranked(scheme: Scheme) -> bool:
-    return class_of(scheme.identity) in _NESTED and scheme.law in _NESTED_LAWS and scheme.definition == "membership"
+    return accepts_by_rank(scheme.identity, scheme.law, scheme.definition)
 
 
 def _by_rank_matrix(numbers: list[int]) -> Floats:
@@ -226,23 +223,12 @@ def _optimal(vector: Floats) -> Iterator[tuple[Floats, int, tuple[int, ...]]]:
     seen = set()
     for depth in _DEPTHS:
         whole = optimal_tree(vector, num_nodes=MOST_NODES, max_depth=depth)
-        powers = _rank_powers(whole.shape, len(vector))
+        powers = rank_powers(whole.shape, len(vector))
         for nodes in (size for size in _SIZES if size <= whole.num_nodes):
             shape = whole.first(nodes).shape
             if shape not in seen:
                 seen.add(shape)
                 yield powers[:nodes], nodes, _drafting(shape)
-
-
-def _rank_powers(shape: TreeShape, width: int) -> Floats:
-    """Return how often each rank stands on the path to each drafted vertex, `(n, width)`."""
-    powers = np.zeros((shape.num_nodes + 1, width))
-    children: NDArray[np.int64] = np.zeros(shape.num_nodes + 1, dtype=np.int64)
-    for vertex, parent in enumerate(shape.parents.tolist(), start=1):
-        powers[vertex] = powers[parent]
-        powers[vertex, children[parent]] += 1.0
-        children[parent] += 1
-    return powers[1:]
 
 
 def _drafting(shape: TreeShape) -> tuple[int, ...]:

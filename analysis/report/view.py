@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..run.trees import by_rank, tree_rows
 from . import words
 from .aggregate import Aggregates
 from .answer import Answer
@@ -51,6 +52,9 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
         "lost_words": words.LOST,
         "likeliest_words": words.LIKELIEST,
         "lost": [_lost(run, found, s) for s in range(len(labels))],
+        "trees_words": words.TREES,
+        "trees_head": words.TREES_HEAD,
+        "trees": [_trees(run, found, s) for s in range(len(labels))],
         "tables": [_table(run, found, schemes, s) for s in range(len(labels))],
         "terms": [(shown(term), shown(text)) for term, text in words.terms(schemes)],
         "method": [shown(line) for line in words.method(run, found)],
@@ -130,6 +134,22 @@ def _lost(run: Run, found: Aggregates, setting: int) -> dict[str, Any]:
     """Return what first drafts are lost to and what a clairvoyant drafter would win, as text; empty where it was not asked for."""
     likeliest = [(f"{k}", f"{own:.4f}", f"{best:.4f}") for k, own, best in likeliest_of(run, found, setting)]
     return {"parts": [part.row for part in parts_of(run, found, setting)], "likeliest": likeliest}
+
+
+def _trees(run: Run, found: Aggregates, setting: int) -> list[tuple[str, list[tuple[str, ...]]]]:
+    """Return (scheme, rows) of optimal trees and bounds as text, of a run that asked for bounds; the best scheme alone."""
+    if not run.section("settings").get("bounds") or run.is_interval:
+        return []
+    means, place = found.lower[setting].mean, {column.name: i for i, column in enumerate(run.schemes)}
+    tables = []
+    for family in by_rank(run.schemes):
+        mine = [place[column.name] for column in family]
+        rows = tree_rows(means[mine], found.covariance[setting][np.ix_(mine, mine)], found.num_clusters)
+        tables.append((rows[-1].tokens.value, f"{shown(family[0].label)}, at most {len(mine)} children a vertex", rows))
+    best = max(tables, key=lambda one: one[0], default=None)
+    if best is None:
+        return []
+    return [(best[1], [(f"{row.nodes}", f"{row.depth}", str(row.tokens), str(row.upper)) for row in best[2]])]
 
 
 def _table(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int) -> dict[str, Any]:

@@ -44,6 +44,14 @@ LIKELIEST = (
     "whose k likeliest tokens they are"
 )
 
+TREES = (
+    "Tokens per target call of the optimal tree of each size, every vertex taken as independent with the mean acceptance by rank, "
+    "and what no tree of that size passes, by the entropy of that acceptance (Tunstall's bound for source codes; ERSD, Theorem 4.1 "
+    "and Lemma 4.2). Of the schemes that accept by rank, the one whose largest tree yields most."
+)
+
+TREES_HEAD = ("drafted tokens", "depth", "optimal tree: tokens (95 % interval)", "any tree: at most (95 % interval)")
+
 _LAW_TERMS = {
     "IID": "each draft drawn independently from the draft model; the same token may come twice",
     "WithoutReplacement": "drafts drawn one after another, none twice",

@@ -1,18 +1,14 @@
-"""The papers' quantities at every position, as columns that a run has on request, and checks of what stands in the columns.
+"""The papers' quantities at every position, as columns that a run has on request.
 
 `measure --bounds` adds, for each k, K-SEQ's γ*, its guarantee, and SpecTr's Theorem 1 for two sets of tokens; and once a position
 ERSD's Lemma 3.1, which the exact race stands beside, and what it takes to name the accepted draft: D(q‖p) in bits, the entropy of
 the index that the Poisson functional representation selects, and the upper bounds (7) and (8). Theorem 1 with its best set is no
 column of its own: it equals the optimum (docs/theory.md, "Theorem 1 is tight"). With the empty set a bound on it stands, for which
 only sequences of one token are counted; for k = 1 it is exact.
-
-`measure --check N` compares every scheme's column with its sampler at N positions of each shard, by Clopper–Pearson intervals that
-miss the truth with probability `FALSE_ALARM` at most.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,21 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm.drafts import LAWS
 from otm.overlap import OverlapCurve
 from otm.races import matching_probabilities
-from otm.table import acceptance_table
-from otm.verifiers import VERIFIERS, gamma_star
+from otm.verifiers import gamma_star
 
 from ..models.processing import Setting, distributions
 
 Floats = NDArray[np.float64]
-
-FALSE_ALARM = 1e-9
-"""Probability that a check fails although column and sampler agree."""
-
-DRAWS = 500
-"""Draws of a sampler at each checked position."""
 
 _PER_K = {
     "gamma_star": ("γ* of K-SEQ", "factor"),
@@ -74,13 +62,14 @@ def bound_columns(draft: Any, target: Any, settings: Sequence[Setting], ks: Sequ
     names = [name for name, _, _ in bound_statistics(ks)]
     found = np.empty((len(draft), len(settings), len(names)))
     for row in range(len(draft)):
-        for number, problem in enumerate(_problems(draft[row], target[row], settings)):
+        for number, problem in enumerate(problems(draft[row], target[row], settings)):
             values = _quantities(problem, ks)
             found[row, number] = [values[name] for name in names]
     return {name: found[..., i].reshape(-1) for i, name in enumerate(names)}
 
 
-def _problems(draft: Any, target: Any, settings: Sequence[Setting]) -> Iterable[otm.Problem]:
+def problems(draft: Any, target: Any, settings: Sequence[Setting]) -> Iterable[otm.Problem]:
+    """Yield the pair of distributions of logits `(V,)` under each setting."""
     sides = (
         distributions(np.asarray(side, dtype=np.float64)[None], [getattr(setting, name) for setting in settings])
         for name, side in (("draft", draft), ("target", target))
@@ -203,52 +192,3 @@ def bounds_table(problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np
 def _powers(hits: Floats, ends: Floats) -> Floats:
     """Return (1 − h)^(n − 1), 0⁰ = 1."""
     return np.asarray(np.power(1.0 - hits[None], ends[:, None] - 1.0))
-
-
-@dataclasses.dataclass(frozen=True)
-class Checked:
-    """How many columns were compared with their samplers, at how many positions, and which of them do not agree."""
-
-    positions: int = 0
-    comparisons: int = 0
-    failures: tuple[str, ...] = ()
-
-    def __add__(self, other: Checked) -> Checked:
-        return Checked(self.positions + other.positions, self.comparisons + other.comparisons, self.failures + other.failures)
-
-    def __str__(self) -> str:
-        if not self.comparisons:
-            return "nothing checked"
-        said = f"{self.comparisons} closed forms against {DRAWS} draws of their samplers, at {self.positions} positions: "
-        chance = f"false alarm in {self.comparisons * FALSE_ALARM:.0e} of such runs at most"
-        return said + (f"all agree ({chance})" if not self.failures else f"{'; '.join(self.failures)} ({chance})")
-
-
-NOTHING_CHECKED = Checked()
-
-
-def check_position(draft: Any, target: Any, setting: Setting, ks: Sequence[int], *, place: str, seed: Sequence[int]) -> Checked:
-    """Compare every scheme's column at one position with its sampler.
-
-    Args:
-        draft, target: logits `(V,)`.
-        setting: what is done with them.
-        ks: numbers of drafts.
-        place: what the position is called.
-        seed: of the draws.
-    """
-    (problem,) = _problems(draft, target, [setting])
-    table = acceptance_table(draft=problem.draft, target=problem.target, k=ks)
-    rng = np.random.default_rng(seed)
-    verifiers = {repr(make()): make() for make in VERIFIERS}
-    laws = {law.__name__: law for law in LAWS}
-    compared, failures = 0, []
-    for column, value in zip(table.columns, table.values, strict=True):
-        if (verifier := verifiers.get(column.scheme)) is None or column.definition != "membership":
-            continue
-        here = problem.with_law(laws[column.law](column.k))
-        found = otm.estimate(verifier, here, samples=DRAWS, rng=rng, confidence=1.0 - FALSE_ALARM)
-        compared += 1
-        if not found.low - 1e-9 <= float(value) <= found.high + 1e-9:
-            failures.append(f"{column.name} at {place} is {float(value):.4f}, drawn {found.mean:.4f}")
-    return Checked(1, compared, tuple(failures))

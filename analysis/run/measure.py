@@ -20,7 +20,7 @@ import otm
 
 from ..models.source import PairSource, loaded
 from ..provenance import environment
-from .bounds import NOTHING_CHECKED, Checked, check_position
+from .checks import NOTHING_CHECKED, Checked, check_position
 from .columns import Arrays, Compared, by_settings, columns_of, in_order
 from .scheduling import one_behind
 from .settings import Settings

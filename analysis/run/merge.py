@@ -15,6 +15,7 @@ from ..provenance import INCIDENTAL
 from .identity import check_logits, check_shards, identities, join_logits
 from .manifest import Manifest, compare_manifests, read_manifest
 from .shards import exclusive, finished_shards, logits_path, read_shard, shard_path
+from .trees import write_trees
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +67,7 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
         merged = _copy(parts, manifests, owners, out)
         missing = set(range(manifests[0]["plan"]["num_shards"])) - finished_shards(out)
         join_logits(out, merged)
+        write_trees(out, merged)
         unchecked = check_shards(out, merged)
     return Merged(finished=len(finished_shards(out)), missing=tuple(sorted(missing)), unchecked=unchecked)
 

@@ -26,14 +26,15 @@ from ..layout import LOCK, LOGITS, MANIFEST, PROMPTS
 from ..models.prompts import Digest, PromptSource, in_shards, prompts
 from ..models.source import PairSource, describe_source, loaded
 from ..provenance import differences, environment, file_digest
-from .bounds import NOTHING_CHECKED, Checked
 from .certified import TraceTask, measure_trace, trace_columns
+from .checks import NOTHING_CHECKED, Checked
 from .identity import check_logits, check_shards, join_logits, run_identity
 from .manifest import Manifest, agree, as_intervals, manifest_of, read_manifest
 from .measure import ShardResult, ShardTask, compile_table, measure_shard
 from .scheduling import Workers, run_each
 from .settings import NOTES, OF_MODELS, Settings, check_settings
 from .shards import exclusive, finished_shards, logits_path, shard_path
+from .trees import SettingTrees, write_trees
 
 _EXCERPT = 200
 _PATIENCE = 5.0  # seconds; what was compiled before is loaded in less
@@ -45,7 +46,8 @@ class Summary:
     """What a call has done: shards there in all, shards written now, rows and compared contexts written now.
 
     `seconds` run from when the first shard that came was begun: models were loaded by then, and nothing was left to compile.
-    `unchecked` shards, of earlier versions, do not say which run they are of. `checked`: columns against samplers, where asked for.
+    `unchecked` shards, of earlier versions, do not say which run they are of. `checked`: columns and trees against samplers, where
+    asked for; `trees`, with the bounds: of all shards there.
     """
 
     num_shards: int
@@ -56,6 +58,7 @@ class Summary:
     seconds: float
     unchecked: int = 0
     checked: Checked = NOTHING_CHECKED
+    trees: tuple[SettingTrees, ...] = ()
 
 
 def measure_prompts(
@@ -116,7 +119,8 @@ def measure_prompts(
             if index in wanted
         )
         done = _run(out, manifest, place, measure_shard, tasks, wanted)
-    return dataclasses.replace(done, unchecked=unchecked)
+        trees = write_trees(out, manifest)
+    return dataclasses.replace(done, unchecked=unchecked, trees=trees)
 
 
 def measure_trace_file(

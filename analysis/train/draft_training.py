@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 import otm
 from otm._json import plain_json
+from otm.tabular import markdown
 
 from ..errors import AnalysisError
 from ..files import read_small, shortened, write_atomically, write_json
@@ -25,7 +26,7 @@ from ..models.public import PUBLIC
 from ..provenance import file_digest
 from ..statistics import clustered_means
 from .distillation import Distillation, prepare, train_draft, write_draft
-from .texts import Corpus
+from .texts import Corpus, sources_table
 
 CURVE_K = (1, 2, 4, 8)
 _EVERY = 16
@@ -174,11 +175,6 @@ def card(record: dict[str, Any]) -> str:
     steps, fall, batch = recipe["steps"], recipe["fall"], recipe["batch"]
     tokens = steps * batch * recipe["context"]
     tables = "\n\n".join(_table(record, kind, title) for kind, title in _SIDES.items())
-    licences, sources = corpus.get("licences", {}), corpus.get("characters", {})
-    used = "\n".join(
-        f"| {name} | {corpus.get('packages', {}).get(name, corpus.get('python', ''))} | {size:,} | {licences.get(name, '')} |"
-        for name, size in sources.items()
-    )
     texts = f"{recipe['text_windows']:,} windows of {recipe['context']} tokens of text"
     mixed = ""
     if recipe["sampled_windows"]:
@@ -223,19 +219,15 @@ of {batch} windows, {tokens:,} tokens with repetitions{mixed}: AdamW, learning r
 of the files are held out; near-copies between files of one package exist, so held-out text is not fully independent of training
 text. The weights derive from those of {target["name"]}, Apache-2.0, and are under the same licence.
 
-| source | version | characters | licence as declared |
-|---|---|---|---|
-{used}
+{sources_table(corpus)}
 """
 
 
 def _table(record: dict[str, Any], kind: str, title: str) -> str:
     ks, curves = record["k"], record["acceptance"][kind]
-    rows = "\n".join(
-        f"| {name} | "
-        + " | ".join(f"{cell['mean']:.3f} ({cell['low']:.3f}–{cell['high']:.3f})" for cell in curves[name])
-        + " |"
+    rows = [
+        (name, *(f"{cell['mean']:.3f} ({cell['low']:.3f}–{cell['high']:.3f})" for cell in curves[name]))
         for name in ("optimum", "K-SEQ")
-    )
+    ]
     head = f"On {title}, where Q(S) is {curves['Q(S)'][0]['mean']:.3f} on average:"
-    return f"{head}\n\n| | {' | '.join(f'k = {k}' for k in ks)} |\n|---|{'---|' * len(ks)}\n{rows}"
+    return f"{head}\n\n{markdown(['', *(f'k = {k}' for k in ks)], rows)}"

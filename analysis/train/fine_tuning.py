@@ -143,9 +143,7 @@ class Bench:
     identity: str
 
 
-def prepare_bench(
-    gather: Callable[[], Corpus], plan: Plan, *, work: Path, draft: str, device: str = "cpu"
-) -> tuple[Bench, dict[str, Any]]:
+def prepare_bench(gather: Callable[[], Corpus], plan: Plan, *, work: Path, draft: str) -> tuple[Bench, dict[str, Any]]:
     """Load the models and cut a corpus: the last windows choose learning rates, the rest is trained on.
 
     Figures are reported on the pair's held-out text, which lies beside it.
@@ -155,7 +153,6 @@ def prepare_bench(
         plan: what the runs are.
         work: folder of what is finished.
         draft: folder of the draft model.
-        device: where models run.
 
     Returns:
         The bench, and where its texts come from.
@@ -163,7 +160,7 @@ def prepare_bench(
     Raises:
         AnalysisError: if there are too few tokens.
     """
-    pair = load_pair(draft=draft, device=device)
+    pair = load_pair(draft=draft, device="cpu")
     tokens, source = _tokens(gather, pair, make_folder(work))
     kept = plan.windows * plan.context
     if len(tokens) < kept + 2 * plan.context:

@@ -13,11 +13,13 @@ from transformers import LlamaForCausalLM
 
 import otm
 from otm._json import plain_json
+from otm.tabular import markdown
 
 from ..errors import AnalysisError
 from ..files import make_folder, read_small, shortened, write_atomically, write_json
+from ..models.names import SIDES
 from ..models.pair import Pair
-from .texts import Corpus
+from .texts import Corpus, sources_table
 from .training import MOST_TOKENS, PRECISIONS, HeldOut, Recipe, Size, evaluate, prepare_tokens, saving, train_model
 
 CURVE_K = (1, 2, 4, 8, 16)
@@ -153,16 +155,15 @@ def write_records(
 def _card(record: dict) -> str:  # type: ignore[type-arg]
     held_out, recipe, corpus = record["held_out"], record["recipe"], record["corpus"]
     ks = record["acceptance"]["k"]
-    rows = "\n".join(
-        f"| {name} | " + " | ".join(f"{value:.3f}" for value in record["acceptance"][name]) + " |"
+    sizes = markdown(
+        ("", "width", "layers", "heads", "steps", "held-out nats per token", "held-out bits per byte"),
+        [_size_row(name, recipe, held_out) for name in SIDES],
+    )
+    curves = [
+        (name, *(f"{value:.3f}" for value in record["acceptance"][name]))
         for name in ("optimum", "K-SEQ", "recursive rejection")
-    )
-    licences = corpus.get("licences", {})
-    sources = corpus.get("characters", {})
-    used = "\n".join(
-        f"| {name} | {corpus.get('packages', {}).get(name, corpus.get('python', ''))} | {size:,} | {licences.get(name, '')} |"
-        for name, size in sources.items()
-    )
+    ]
+    acceptance = markdown(["", *(f"k = {k}" for k in ks)], curves)
     return f"""---
 language: en
 license: apache-2.0
@@ -176,10 +177,7 @@ Two Llama models over one byte-level BPE tokenizer of {recipe["vocabulary"]:,} t
 language-model logits are at hand without a download: the draft is small and clearly worse, the target is larger and clearly better,
 and they disagree the way real pairs do. They are not good for anything else.
 
-| | width | layers | heads | steps | held-out nats per token | held-out bits per byte |
-|---|---|---|---|---|---|---|
-{_size_row("draft", recipe, held_out)}
-{_size_row("target", recipe, held_out)}
+{sizes}
 
 Weights are float16 safetensors; the figures are those of the float16 weights. `AutoModelForCausalLM.from_pretrained("…/pair/target")`
 loads them like any other model.
@@ -188,9 +186,7 @@ loads them like any other model.
 
 Mean over all positions of 64 held-out windows, full vocabulary, temperature 1, k i.i.d. drafts:
 
-| | {" | ".join(f"k = {k}" for k in ks)} |
-|---|{"---|" * len(ks)}
-{rows}
+{acceptance}
 
 ## Training
 
@@ -203,15 +199,11 @@ versions, thread count and processor. Versions: {", ".join(f"{k} {v}" for k, v i
 {corpus["kind"].capitalize()}: {corpus["documents"]:,} documents, SHA-256 `{corpus["sha256"]}`. Two per cent of the files, chosen by the hash of their names, are
 held out; near-copies between files of one package exist, so held-out text is not fully independent of training text.
 
-| source | version | characters | licence as declared |
-|---|---|---|---|
-{used}
+{sources_table(corpus)}
 """
 
 
-def _size_row(name: str, recipe: dict, held_out: dict) -> str:  # type: ignore[type-arg]
+def _size_row(name: str, recipe: dict, held_out: dict) -> list[str]:  # type: ignore[type-arg]
     size, score = recipe[name], held_out[name]
-    return (
-        f"| {name} | {size['width']} | {size['layers']} | {size['heads']} | {size['steps']:,} | "
-        f"{score['nats_per_token']:.3f} | {score['bits_per_byte']:.3f} |"
-    )
+    shape = [str(size[what]) for what in ("width", "layers", "heads")]
+    return [name, *shape, f"{size['steps']:,}", f"{score['nats_per_token']:.3f}", f"{score['bits_per_byte']:.3f}"]

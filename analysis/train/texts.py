@@ -13,14 +13,17 @@ import platform
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from tqdm import tqdm
+
+from otm.tabular import markdown
 
 from ..errors import AnalysisError
 from ..files import read_small, shortened
@@ -213,6 +216,16 @@ def _licence(name: str) -> str:
     classified = ", ".join(c.split("::")[-1].strip() for c in said("Classifier") if c.startswith("License"))
     free = [text.splitlines()[0][:80] for text in said("License")]
     return next(filter(None, [*said("License-Expression"), classified, *free]), "see the package")
+
+
+def sources_table(provenance: Mapping[str, Any]) -> str:
+    """Return a corpus's sources and licences as a table in Markdown; of text files it has no rows."""
+    versions, licences = provenance.get("packages", {}), provenance.get("licences", {})
+    rows = [
+        (name, versions.get(name, provenance.get("python", "")), f"{size:,}", licences.get(name, ""))
+        for name, size in provenance.get("characters", {}).items()
+    ]
+    return markdown(("source", "version", "characters", "licence as declared"), rows)
 
 
 def _characters_by_source(documents: list[Document]) -> dict[str, int]:

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from otm.tabular import markdown, with_section
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "public_code.json"
 PAGE = ROOT / "docs" / "public_code.md"
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 HEAD = ("code", "revision", "meant", "verdict", "largest TV", "smallest counterexample", "real executions", "audits", "s")
 
 _DIGITS, _SHORT = 40, 7
@@ -25,15 +26,12 @@ def write(record: dict[str, Any]) -> None:
     """Write the results, and the page's table from them."""
     RESULTS.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if PAGE.exists():
-        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{table(record)}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), "results", table(record)), encoding="utf-8")
 
 
 def table(record: dict[str, Any]) -> str:
     """Return the rows as a table in Markdown."""
-    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    lines += ["| " + " | ".join(_cells(row)) + " |" for row in record["rows"]]
-    return "\n".join(lines)
+    return markdown(HEAD, map(_cells, record["rows"]))
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -44,7 +42,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         distance = f"rounding, {row['total_variation']:.0e}"
     example = row["counterexample"] or (f"raises: {row['raised']}" if row["raised"] else "")
     by = f"{row['instances']}, {row['sampled']} sampled" if row["sampled"] else str(row["instances"])
-    cells = (
+    return (
         link,
         row["revision"][:_SHORT] if len(row["revision"]) == _DIGITS else row["revision"],
         row["meant"],
@@ -55,4 +53,3 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         by,
         f"{row['seconds']:.1f}",
     )
-    return tuple(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)

@@ -17,7 +17,7 @@ from benchmarks.public_code.subjects import Subject, drafting
 from otm import audit
 from otm.audit import instances
 from otm.audit.candidate import CandidateFailure
-from otm.audit.markdown import number, numbers
+from otm.audit.probabilities import number, numbers
 from otm.audit.probing import OwnRandomness
 from otm.sequence import MarkovModel, ZerothOrder
 

@@ -30,11 +30,12 @@ from numpy.typing import NDArray
 from otm import drawing
 from otm.audit.coverage import Coverage
 from otm.audit.evidence import deviation
-from otm.audit.markdown import number, table
+from otm.audit.probabilities import number
 from otm.audit.sampled_audit import check_errors
 from otm.audit.verdicts import SingleAudit, Verdict
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_reals
+from otm.tabular import markdown
 from otm.trees import AcceptanceRecord, read_acceptance
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class AcceptanceAudit(SingleAudit):
             missed = f"an excess ≥ {self.found:.4g} is missed with ≤ {self.missed:g}"
             rows.append(("errors", f"false alarm ≤ {self.false_alarm:g}; {missed}"))
             rows.append(("total variation", f"at least {self.severity:.4g} (95 %)"))
-        shown = table(("", ""), rows)
+        shown = markdown(("", ""), rows)
         return shown if self.verdict == "not lossless" else f"{shown}\n\n{self._missing()}"
 
     def _missing(self) -> str:

@@ -33,7 +33,6 @@ from otm.audit.integration import IntegratedAudit
 from otm.audit.joint_audit import JointAudit
 from otm.audit.kinds import Fitting, Kind, fitting
 from otm.audit.limits import OutOfTime, limited
-from otm.audit.markdown import table
 from otm.audit.probing import FALSE_ALARM, OwnRandomness
 from otm.audit.sampled_audit import SampledAudit, sampled
 from otm.audit.sequence_audit import SequenceAudit, sequence
@@ -46,6 +45,7 @@ from otm.errors import InvalidParameter, OtmError, TooLarge, Unsupported
 from otm.pmf import check_count, check_counts, check_real, check_rng
 from otm.problem import Problem
 from otm.sequence.models import LanguageModel, TableModel
+from otm.tabular import markdown
 from otm.verifiers.base import Verifier
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class BatteryAudit(Audit):
             head = ("instance", "TV", "KL(q‖π), nats", "")
             shown = sorted(self.failed.items(), key=lambda entry: -entry[1].severity)[:MOST_ROWS]
             rest = [("…", f"{len(self.failed) - MOST_ROWS} more", "", "")] if len(self.failed) > MOST_ROWS else []
-            parts.append(table(head, [*((label, *audit.row()) for label, audit in shown), *rest]))
+            parts.append(markdown(head, [*((label, *audit.row()) for label, audit in shown), *rest]))
         for verdict, said in (("undecided", "Undecided"), ("no verdict", "No verdict")):
             labels = [label for label, audit in self.audits.items() if audit.verdict == verdict]
             parts += [f"{said}: {'; '.join(labels)}."] if labels else []
@@ -175,7 +175,7 @@ class BatteryAudit(Audit):
             ]
             if len(unfound) > MOST_ROWS:
                 rows.append(("…", f"{len(unfound) - MOST_ROWS} more", "", ""))
-            parts.append(table(head, rows))
+            parts.append(markdown(head, rows))
         return "\n\n".join(parts)
 
     def example(self) -> str:

@@ -20,11 +20,12 @@ from otm.audit.callables import answers_on, unwrapped
 from otm.audit.candidate import NO_TOKEN, as_candidate
 from otm.audit.coverage import Coverage, covering
 from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance, concluded
-from otm.audit.markdown import number, numbers, table
+from otm.audit.probabilities import number, numbers
 from otm.divergences import divergence_term
 from otm.drafts.base import enumerate_drafts
 from otm.problem import Problem, check_problem
 from otm.results import Coupling
+from otm.tabular import markdown
 from otm.verbs import coupling, optimal_acceptance, prepare
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
 
@@ -116,7 +117,7 @@ class ExactAudit(IntegratedAudit):
             ("optimum", f"{number(self.optimum)}; gap {number(self.gap)}"),
             ("how", self.how("draft sequence")),
         ]
-        return table(("", ""), rows)
+        return markdown(("", ""), rows)
 
 
 def exact(candidate: object, problem: Problem, *, tolerance: float | None = None) -> ExactAudit:

@@ -22,10 +22,9 @@ from otm.audit.joint_audit import (
     Next,
     absorbed,
     check_end,
-    function_of,
     joint,
-    named,
     seeded_rng,
+    whole_of,
 )
 from otm.audit.toy_language import ToyLanguage
 from otm.audit.tracing import MOST_SECONDS
@@ -117,7 +116,7 @@ def generate(
     """
     most = check_count(length, name="length")
     processing = Processing(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    name, run = named(candidate, "generate(draft, target, request)"), function_of(candidate, "generate")
+    whole = whole_of(candidate, "generate")
     check_instance(draft, ToyLanguage, name="draft")
     check_instance(target, ToyLanguage, name="target")
     check_end(end, target.num_tokens)
@@ -140,7 +139,7 @@ def generate(
 
     def write() -> list[tuple[int, ...]]:
         request = Request(ids.copy(), mask.copy(), most, temperature, top_k, top_p, min_p, end, seeded_rng())
-        return [_beginning(row, most, end) for row in run(draft, target, request)]
+        return [_beginning(row, most, end) for row in whole.verify(draft, target, request)]
 
     filters = {"top-k": top_k, "top-p": top_p, "min-p": min_p}
     asked = [f"temperature {temperature:g}", *(f"{name} {value:g}" for name, value in filters.items() if value is not None)]
@@ -149,7 +148,7 @@ def generate(
         write,
         [law_after(start) for start in starts],
         most,
-        **name,
+        name=whole.name,
         instance=f"toy language models on {target.num_tokens} tokens, prompts {starts}, {padding} padding, {', '.join(asked)}",
         covered=(
             f"a generation of {len(starts)} row{'s' * (len(starts) > 1)}",

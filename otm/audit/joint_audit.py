@@ -13,8 +13,8 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,15 @@ from otm.audit.coverage import SAMPLES, Coverage
 from otm.audit.draws.interception import preserved
 from otm.audit.evidence import log_evidence, samples_needed
 from otm.audit.integration import BRANCHING, CONTRADICTED, rounding_tolerance
-from otm.audit.markdown import number, table
+from otm.audit.probabilities import number
 from otm.audit.sampled_audit import SampledAudit, check_errors, outputs
 from otm.audit.tracing import explore, surprising
 from otm.audit.verdicts import SingleAudit, Verdict
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge
-from otm.pmf import check_count, check_instance, check_real, check_rng
+from otm.pmf import check_count, check_real, check_rng
+from otm.tabular import markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,8 +155,8 @@ class JointAudit(SingleAudit):
                 ("worst", f"{worst}: comes out with {number(self.law[worst])}, should with {number(self.target_law[worst])}"),
                 ("how", f"branching on every draw: {self.runs} executions"),
             ]
-            return table(("", ""), rows)
-        return f"{table(('', ''), rows)}\n\n{self.samples.figures() if self.samples else ''}"
+            return markdown(("", ""), rows)
+        return f"{markdown(('', ''), rows)}\n\n{self.samples.figures() if self.samples else ''}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,24 +338,27 @@ def _completed(law: Next, row: Row, length: int, rng: np.random.Generator) -> Ro
     return row
 
 
-def named(candidate: Any, what: str) -> Mapping[str, Any]:
-    """Return a candidate's name, checked that it is a function."""
-    if isinstance(candidate, WholeCandidate):
-        return {"name": candidate.name}
-    if not callable(candidate) or isinstance(candidate, type):
-        raise InvalidParameter(f"The candidate must be a function {what}; got {candidate!r}. Pass the function itself.")
-    return {"name": check_instance(getattr(candidate, "__name__", type(candidate).__name__), str, name="name")}
+_CALLED = {
+    "step": "step(draft_model, target_model, rng)",
+    "tree": "verify(tree, rng)",
+    "generate": "generate(draft, target, request)",
+}
+"""How a candidate of each kind is called."""
 
 
-def function_of(candidate: Any, kind: str) -> Callable[..., Any]:
-    """Return the function of a candidate, which must be of this kind if it says of which it is."""
+def whole_of(candidate: Any, kind: Literal["step", "tree", "generate"]) -> WholeCandidate:
+    """Return a candidate of this kind: a function, or one that says that it is of it."""
     if not isinstance(candidate, WholeCandidate):
-        return candidate  # type: ignore[no-any-return]  # `named` has refused what is none
+        if not callable(candidate) or isinstance(candidate, type):
+            raise InvalidParameter(
+                f"The candidate must be a function {_CALLED[kind]}; got {candidate!r}. Pass the function itself."
+            )
+        return WholeCandidate(candidate, kind)
     if candidate.kind != kind:
         raise InvalidParameter(
             f"This audit is of kind {kind!r}; {candidate.name!r} is of kind {candidate.kind!r}. Call that one."
         )
-    return candidate.verify
+    return candidate
 
 
 def seeded_rng() -> np.random.Generator:

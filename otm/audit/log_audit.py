@@ -35,13 +35,13 @@ from numpy.typing import NDArray
 from otm import drawing
 from otm.audit.coverage import Coverage
 from otm.audit.evidence import ConfidenceInterval, deviation, log_mean
-from otm.audit.markdown import table
 from otm.audit.records import LogRecord, read_log
 from otm.audit.verdicts import SingleAudit, Verdict
 from otm.drafts import IID, Law, WithoutReplacement
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, check_real
 from otm.problem import Problem
+from otm.tabular import markdown
 from otm.verbs import optimal_acceptance
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class LogAudit(SingleAudit):
         if self.membership is not None:
             optimum = "" if self.optimum is None else f"; the mean optimum is {self.optimum:.6g}"
             rows.append(("acceptance", f"by membership {self.membership} (95 %){optimum}"))
-        return table(("", ""), rows)
+        return markdown(("", ""), rows)
 
     def _power(self) -> str:
         """Say which drift is found, and what the one asked for needs."""

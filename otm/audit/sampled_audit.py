@@ -32,12 +32,13 @@ from otm.audit.evidence import (
     samples_needed,
     variation_interval,
 )
-from otm.audit.markdown import number, table
+from otm.audit.probabilities import number
 from otm.audit.verdicts import SingleAudit, Verdict
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import as_pmf, check_instance, check_real, check_rng, plain_integers
 from otm.problem import Problem, check_problem
 from otm.results import is_member
+from otm.tabular import markdown
 from otm.verbs import optimal_acceptance, prepare, run
 from otm.verifiers.base import Verifier
 
@@ -169,7 +170,7 @@ class SampledAudit(SingleAudit):
             rows.append(("acceptance", f"by membership {self.membership}{rule} (95 %); the optimum is {number(self.optimum)}"))
         elif self.rule is not None:
             rows.append(("acceptance", f"of whole blocks {self.rule} (95 %)"))
-        return table(("", ""), rows)
+        return markdown(("", ""), rows)
 
 
 def sampled(

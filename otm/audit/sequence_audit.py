@@ -22,12 +22,13 @@ from otm import drawing
 from otm.audit.candidate import Candidate, as_candidate, outcome_of, read_block
 from otm.audit.coverage import Coverage
 from otm.audit.integration import Answers, IntegratedAudit, allowed_by, answers_of, check_tolerance, concluded
-from otm.audit.markdown import MOST_ENTRIES, number, numbers, table
+from otm.audit.probabilities import MOST_ENTRIES, number, numbers
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES, all_sequences
 from otm.errors import ShapeMismatch, TooLarge
 from otm.pmf import check_count
 from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
+from otm.tabular import markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,7 +140,7 @@ class SequenceAudit(IntegratedAudit):
             ("tokens per call", f"{number(self.tokens_per_call)}{accepted}"),
             ("how", self.how("drafted block")),
         ]
-        return table(("", ""), rows)
+        return markdown(("", ""), rows)
 
 
 def _written(tables: Tables) -> str:

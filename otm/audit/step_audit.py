@@ -22,10 +22,9 @@ from otm.audit.joint_audit import (
     Next,
     absorbed,
     check_end,
-    function_of,
     joint,
-    named,
     seeded_rng,
+    whole_of,
 )
 from otm.audit.tracing import MOST_SECONDS
 from otm.pmf import check_count
@@ -107,12 +106,12 @@ def step(
     most = check_count(length, name="length")
     check_end(end, target.num_tokens)
     p, q = _After(draft, start, end), _After(target, start, end)
-    name, run = named(candidate, "step(draft_model, target_model, rng)"), function_of(candidate, "step")
+    whole = whole_of(candidate, "step")
     return joint(
-        lambda: [tuple(np.asarray(run(p, q, seeded_rng())).reshape(-1).tolist())],
+        lambda: [tuple(np.asarray(whole.verify(p, q, seeded_rng())).reshape(-1).tolist())],
         [absorbed(q._law, end)],
         most,
-        **name,
+        name=whole.name,
         instance=f"toy models on {q.num_tokens} tokens after context {start}",
         covered=("a step that drafts by itself",),
         not_covered=("state that passes to the next step", "processing of logits"),

@@ -102,10 +102,9 @@ def explore(
     most_slanted: int = MOST_SLANTED,
     most_work: int = MOST_WORK,
     most_seconds: float = MOST_SECONDS,
-    checks: int = CHECKS,
 ) -> Integral:
     """Return the law of `function(uniforms)`: `explore_each` of one function."""
-    bounds = {"most_slanted": most_slanted, "most_work": most_work, "checks": checks}
+    bounds = {"most_slanted": most_slanted, "most_work": most_work}
     (law,) = explore_each([function], num_uniforms, most_seconds=most_seconds, **bounds)
     return law
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.candidate import CandidateFailure
-from otm.audit.joint_audit import Affordable, Errors, JointAudit, Next, function_of, joint, named, seeded_rng
+from otm.audit.joint_audit import Affordable, Errors, JointAudit, Next, joint, seeded_rng, whole_of
 from otm.audit.tracing import MOST_SECONDS
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_integers
@@ -96,7 +96,7 @@ def tree(
     check_model(target, name="target")
     check_instance(replacement, bool, name="replacement")
     check_instance(sampled, bool, name="sampled")
-    name, run = named(candidate, "verify(tree, rng)"), function_of(candidate, "tree")
+    whole = whole_of(candidate, "tree")
     shape = plain_integers(parents, "parents").reshape(-1).tolist()
     if not shape or shape[0] != -1 or not all(0 <= parent < node for node, parent in enumerate(shape) if node):
         raise InvalidParameter(f"parents must be −1 for node 0 and an earlier node for every other; got {parents!r}.")
@@ -119,7 +119,7 @@ def tree(
         except _TooFewTokens as error:
             short.append(error)
             raise
-        return [tuple(int(token) for token in np.asarray(run(drafted, generator)).reshape(-1) if token != -1)]
+        return [tuple(int(token) for token in np.asarray(whole.verify(drafted, generator)).reshape(-1) if token != -1)]
 
     errors = Errors(detect, false_alarm, missed)
     siblings = "siblings the likeliest tokens"
@@ -130,7 +130,7 @@ def tree(
         write,
         [laws[1]],
         most,
-        **name,
+        name=whole.name,
         instance=f"toy models on {target.num_tokens} tokens, tree {tuple(shape)}, {siblings}",
         covered=(f"a tree of {len(shape) - 1} drafts",),
         not_covered=("other shapes", "how the engine drafts its trees"),

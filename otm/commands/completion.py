@@ -10,8 +10,6 @@ import argparse
 import shlex
 from typing import Any
 
-from otm.commands import audit, plan
-
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -27,38 +25,37 @@ def register(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the script and return the exit status."""
-    words = {name: _options(command) for name, command in {"audit": audit, "plan": plan}.items()}
-    words["completion"] = {}
+    words = {name: _words(name, command) for name, command in options.own.items()}
     names = [*words, *options.further]  # commands that an extra adds
     print(_fish(words, names) if options.shell == "fish" else _bash(words, names, zsh=options.shell == "zsh"))
     return 0
 
 
-def _options(command: Any) -> dict[str, tuple[str, ...]]:
-    """Return the options of a command, each with the words that it can be followed by."""
+def _words(name: str, command: Any) -> dict[str, tuple[str, ...]]:
+    """Return the options of a command, and its name, each with the words that it can be followed by."""
     subparsers = argparse.ArgumentParser().add_subparsers()
     command.register(subparsers)
     (parser,) = subparsers.choices.values()
     return {
-        option: tuple(str(choice) for choice in action.choices or ())
+        word: tuple(str(choice) for choice in action.choices or ())
         for action in parser._actions
-        for option in action.option_strings
-        if option.startswith("--")
+        for word in action.option_strings or [name]
+        if word == name or word.startswith("--")
     }
 
 
 def _bash(words: dict[str, dict[str, tuple[str, ...]]], names: list[str], *, zsh: bool) -> str:
-    cases = [f'    completion) words="{" ".join(SHELLS)}" ;;']
-    for name, options in words.items():
-        cases += [f'    "{name} {option}") words="{" ".join(choices)}" ;;' for option, choices in options.items() if choices]
-    places = [f'      {name}) words="{" ".join(options)}" ;;' for name, options in words.items() if options]
+    cases, places = [], []
+    for name, followed in words.items():
+        cases += [f'    "{name} {word}") words="{" ".join(choices)}" ;;' for word, choices in followed.items() if choices]
+        places.append(f'      {name}) words="{" ".join(word for word in followed if word != name)}" ;;')
     lines = [
         *(["autoload -U +X bashcompinit && bashcompinit"] if zsh else []),
         "_otm() {",
         '  local words=""',
         f'  if [ "$COMP_CWORD" = 1 ]; then words="{" ".join(names)} --help --version"',
         '  else case "${COMP_WORDS[1]} ${COMP_WORDS[COMP_CWORD-1]}" in',
-        *(case.replace("    completion)", '    "completion completion")') for case in cases),
+        *cases,
         '    *) case "${COMP_WORDS[1]}" in',
         *places,
         "    esac ;;",
@@ -72,9 +69,10 @@ def _bash(words: dict[str, dict[str, tuple[str, ...]]], names: list[str], *, zsh
 
 def _fish(words: dict[str, dict[str, tuple[str, ...]]], names: list[str]) -> str:
     lines = [f"complete -c otm -n __fish_use_subcommand -f -a {shlex.quote(' '.join(names))}"]
-    lines.append(f"complete -c otm -n '__fish_seen_subcommand_from completion' -f -a {shlex.quote(' '.join(SHELLS))}")
-    for name, options in words.items():
-        for option, choices in options.items():
-            offered = f" -x -a {shlex.quote(' '.join(choices))}" if choices else ""
-            lines.append(f"complete -c otm -n '__fish_seen_subcommand_from {name}' -l {option.removeprefix('--')}{offered}")
+    for name, followed in words.items():
+        for word, choices in followed.items():
+            kind = f" -l {word.removeprefix('--')}" if word != name else ""
+            offered = f" {'-x' if kind else '-f'} -a {shlex.quote(' '.join(choices))}" if choices else ""
+            if kind or offered:
+                lines.append(f"complete -c otm -n '__fish_seen_subcommand_from {name}'{kind}{offered}")
     return "\n".join(lines)

@@ -19,13 +19,13 @@ from typing import Any
 
 from otm.commands.printing import shown
 from otm.errors import InvalidParameter, OtmError
+from otm.tabular import columns
 from otm.trees import (
     AcceptanceRecord,
     CostSurface,
     LengthChoice,
     LengthPlan,
     Simulation,
-    Speedup,
     check_lengths,
     kaplan_meier,
     plan_budget,
@@ -305,8 +305,8 @@ def _table(plan: LengthPlan) -> Iterator[str]:
         return
     yield " batch context drafts  x plain               x what the engine ran"
     for choice in plan.choices[:MAX_ROWS]:
-        engine = "" if choice.over_engine is None else _limits_of(choice.over_engine)
-        plain = _limits_of(choice.over_plain) if choice.length else f"1; best {choice.best[1].value:.2f}"
+        engine = "" if choice.over_engine is None else str(choice.over_engine)
+        plain = str(choice.over_plain) if choice.length else f"1; best {choice.best[1].value:.2f}"
         marks = ("*" if choice.reach == "at the limit" or choice.limited_by_costs else "") + (
             "?" * (choice.verdict == "undecided")
         )
@@ -315,10 +315,6 @@ def _table(plan: LengthPlan) -> Iterator[str]:
         yield "  ? the interval contains 1"
     if len(plan.choices) > MAX_ROWS:
         yield f"  … {len(plan.choices) - MAX_ROWS} more; --batch and --context choose"
-
-
-def _limits_of(speedup: Speedup) -> str:
-    return f"{speedup.value:.2f}" + ("" if math.isnan(speedup.low) else f" ({speedup.low:.2f} to {speedup.high:.2f})")
 
 
 def _columns(plan: LengthPlan, choice: LengthChoice) -> Iterator[str]:
@@ -385,14 +381,13 @@ def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Ite
     yield from _record(options, record)
     yield from _paragraph("", _interval_words(plans[0], "at least:"))
     yield ""
-    yield "a draft costs, in target calls " + "".join(f"{ratio:7g}" for ratio in COST_RATIOS)
-    yield "drafts a step                  " + "".join(
-        f"{str(choice.length) + '*' * (choice.reach == 'at the limit'):>7}" for choice in choices
-    )
-    yield "x plain decoding               " + "".join(f"{choice.over_plain.value:7.2f}" for choice in choices)
-    yield "  at least                     " + "".join(
-        "      -" if math.isnan(choice.over_plain.low) else f"{choice.over_plain.low:7.2f}" for choice in choices
-    )
+    rows = [
+        ("a draft costs, in target calls", *(f"{ratio:g}" for ratio in COST_RATIOS)),
+        ("drafts a step", *(f"{one.length}{'*' * (one.reach == 'at the limit')}" for one in choices)),
+        ("x plain decoding", *(f"{one.over_plain.value:.2f}" for one in choices)),
+        ("  at least", *("-" if math.isnan(one.over_plain.low) else f"{one.over_plain.low:.2f}" for one in choices)),
+    ]
+    yield from columns(rows, right=range(1, len(rows[0])))
     yield "(0 drafts: do not speculate. A target call is taken to cost the same whatever it"
     yield "checks, which flatters long drafts: give --target-ms by number of drafts.)"
     if any(choice.reach == "at the limit" for choice in choices):

@@ -65,7 +65,7 @@ class ZerothOrder:
     mass: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mass", _one_row(self.mass, name="mass"))
+        object.__setattr__(self, "mass", _one_row(self.mass))
 
     @property
     def num_tokens(self) -> int:
@@ -433,8 +433,8 @@ def _shown(context: Context, most: int = 12) -> str:
     return str(context) if len(context) <= most else f"(… {len(context) - most} tokens …, {str(context[-most:])[1:]}"
 
 
-def _one_row(mass: object, *, name: str) -> NDArray[np.float64]:
-    row = np.asarray(as_pmf(mass, name=name), dtype=np.float64)
+def _one_row(mass: object) -> NDArray[np.float64]:
+    row = np.asarray(as_pmf(mass, name="mass"), dtype=np.float64)
     if row.ndim != 1:
-        raise InvalidDistribution(f"{name} must be one distribution (V,); its shape is {row.shape}. Pass one row.")
+        raise InvalidDistribution(f"mass must be one distribution (V,); its shape is {row.shape}. Pass one row.")
     return row

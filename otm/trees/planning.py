@@ -47,7 +47,13 @@ class Speedup:
         >>> Speedup(1.9, 1.7, 2.1).over("plain decoding")
         '1.90 x plain decoding (1.70 to 2.10)'
         """
-        return f"{self.value:.2f} x {baseline}{'' if np.isnan(self.low) else f' ({self.low:.2f} to {self.high:.2f})'}"
+        return f"{self.value:.2f} x {baseline}{self._limits()}"
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f}{self._limits()}"
+
+    def _limits(self) -> str:
+        return "" if np.isnan(self.low) else f" ({self.low:.2f} to {self.high:.2f})"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

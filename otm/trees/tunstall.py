@@ -15,8 +15,8 @@ increases beyond (docs/theory.md, "Bounds"), so its minimum over all m ≥ 1 is 
 limit 1/rest is itself a bound, the plateau that no tree over the explored ranks passes.
 
 *Markov acceptance.* The identity survives order m with H(A) replaced by the mean entropy of the symbol given the last m ranks,
-under the law of visited vertices; the bounds then need the least entropy over states in the place of H(A), or the entropy rate as
-N → ∞ [Savari & Gallager 1997].
+under the law of visited vertices. What a tree can make of that law is a linear program over the states (`markov`), whose value
+grows as log₂ N over the entropy rate.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from numpy.typing import ArrayLike, NDArray
 from otm._arrays import UNIT_ROUNDOFF
 from otm.errors import InvalidParameter
 from otm.pmf import check_count
+from otm.trees.markov import MarkovAcceptance
 from otm.trees.optimal import tree_acceptance
 from otm.trees.shape import TreeShape
-from otm.trees.vector import check_acceptance, entropy_bits, rejected_mass
+from otm.trees.vector import PathAcceptance, check_acceptance, entropy_bits, rejected_mass
 
 _LARGEST_EXTRA = 2**53
 _ROUNDED_UP = 1.0 + 2.0**-50
@@ -51,31 +52,62 @@ class ExploredBound:
     num_extra: float
 
 
-def tunstall_upper(acceptance: ArrayLike, *, num_nodes: int) -> float:
+def tunstall_upper(
+    acceptance: ArrayLike | PathAcceptance, *, num_nodes: int, max_width: int | None = None, order: int | None = None
+) -> float:
     """Return Tunstall's upper bound on the expected tokens of every tree of `num_nodes` drafted vertices.
 
-    E[tokens] ≤ log₂(1 + (N + 1)(M − 1))/H(A), M the number of symbols: ranks of positive acceptance, and "none accepted" if A sums
-    to less than 1.
+    E[tokens] ≤ log₂ L/H(A), L = 1 + (N + 1)(M − 1), M the number of symbols: ranks of positive acceptance, and "none accepted" if A
+    sums to less than 1. For acceptance A_s that depends on the last m ranks s,
+
+        E[tokens] ≤ 1 + y (log₂ L − H(A_∅)) + Σ_i A_∅(i) w_i for y, w ≥ 0 with y H(A_s) + w_s ≥ 1 + Σ_i A_s(i) w_{s·i} for every s,
+
+    the least of these, which grows as log₂ N over the entropy rate. It is at most log₂ L over the least H(A_s), and at most what
+    the infinite tree yields, which for m = 0 is 1/(1 − Σ A); for a vector `tunstall_minimum_upper` knows that limit. The
+    average of the A_s gives less where N is large, but no bound.
 
     Args:
-        acceptance: A, probabilities `(k,)` of accepting the child of each rank, in any order; the rest to 1 is a symbol.
+        acceptance: A, probabilities `(k,)` of accepting the child of each rank, in any order; the rest to 1 is a symbol. Or a
+            function of a rank path, as for `optimal_tree`.
         num_nodes: N ≥ 0.
+        max_width: the largest number of children of a vertex; ranks beyond it then count as none accepted. No limit if None.
+        order: for a function, the Markov order m of acceptance.
 
     Returns:
-        Tokens per target call; ∞ if A is one symbol of mass 1, whose entropy says nothing.
+        Tokens per target call; ∞ if A is one symbol of mass 1, or a function is so for ever, as entropy then says nothing.
 
     Raises:
-        InvalidDistribution: if A is no sub-distribution.
-        InvalidParameter: if N is not an integer ≥ 0.
+        InvalidDistribution: if A is no sub-distribution; for a function, as `optimal_tree`.
+        InvalidParameter: if N is not an integer ≥ 0, an order is given for a vector, or none for a function.
+        TooLarge: for a function, beyond 50,000 ranks over all states.
 
-    Cost: O(k). Accuracy: rounded up, by 8 (1 + H)/H + 8 units of roundoff.
-    Reference: ERSD [Kobus & Gündüz 2025], Theorem 4.1; Tunstall 1968; docs/theory.md, "Bounds".
+    Cost: O(k); for a function a call for each rank of each state, and a linear program with a variable for each state. Accuracy:
+    rounded up, by 8 (1 + H)/H + 8 units of roundoff; for a function above the program's value by 1e-6 of it, and never below.
+    Reference: ERSD [Kobus & Gündüz 2025], Theorem 4.1; Tunstall 1968; for a function docs/theory.md, "Bounds".
 
     >>> [round(tunstall_upper([0.6, 0.25, 0.1, 0.05], num_nodes=n), 6) for n in (10, 500)]
     [3.413331, 7.08139]
+
+    After rank 0 either of two children is accepted, after rank 1 the first for certain; the entropy rate is ⅔ bit.
+
+    >>> def step(path):
+    ...     return float(path[-1] == 0) if path[-2:-1] == (1,) else 0.5 * (path[-1] < 2)
+    >>> round(tunstall_upper(step, num_nodes=30, order=1), 6)  # log₂(30 + 2)/⅔
+    7.5
     """
-    vector = check_acceptance(acceptance)
     nodes = check_count(num_nodes, name="num_nodes", minimum=0)
+    width = None if max_width is None else check_count(max_width, name="max_width")
+    if callable(acceptance):
+        if order is None:
+            raise InvalidParameter(
+                "A bound for a function needs its order, the number of ranks that acceptance depends on; none was given. Pass "
+                "order, or take optimal_tree, which is exact without one."
+            )
+        states = MarkovAcceptance.of(acceptance, check_count(order, name="order", minimum=0), width)
+        return states.bound(math.log2(1 + (nodes + 1) * (states.num_symbols - 1)) * _ROUNDED_UP)
+    if order is not None:
+        raise InvalidParameter(f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave it out.")
+    vector = check_acceptance(acceptance)[:width]
     symbols = np.append(vector, rejected_mass(vector))
     return _bound(nodes, int((symbols > 0).sum()), entropy_bits(symbols))
 

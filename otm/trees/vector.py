@@ -114,7 +114,7 @@ def rejected_mass(acceptance: ArrayLike) -> float:
     Raises:
         InvalidDistribution: see `check_acceptance`.
 
-    Cost: O(k). Accuracy: the sum is correctly rounded.
+    Cost: O(k). Accuracy: 2⁻⁵², absolute; at most 2⁻⁴⁷ is taken for rounding.
 
     >>> rejected_mass([0.5, 0.25])
     0.25

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from otm._arrays import Array, namespace, quiet, total
+from otm._arrays import Array, namespace, normalised_excess, quiet, total
 from otm.divergences import divergence_term
 from otm.errors import InvalidParameter
 from otm.pmf import check_real
-from otm.verifiers.lossy_rule import LossyVerifier, normalised_excess, rejection
+from otm.verifiers.lossy_rule import LossyVerifier, rejection
 
 Divergence = Literal["js", "kl", "tv"]
 

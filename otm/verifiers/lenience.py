@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from otm._arrays import Array, namespace, quiet
+from otm._arrays import Array, namespace, normalised_excess, quiet
 from otm.errors import InvalidParameter
 from otm.pmf import check_real
-from otm.verifiers.lossy_rule import LossyVerifier, normalised_excess, rejection
+from otm.verifiers.lossy_rule import LossyVerifier, rejection
 
 
 @dataclasses.dataclass(frozen=True)

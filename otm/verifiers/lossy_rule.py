@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, namespace, quiet, total
+from otm._arrays import Array, by_rows, namespace, normalised_excess, quiet, total
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter
 from otm.problem import Problem
@@ -98,13 +98,6 @@ class AimedVerifier(LossyVerifier):
         with quiet():
             keep = xp.where(p > 0, xp.clip(aim / p, 0.0, 1.0), xp.zeros_like(p))
         return keep, normalised_excess(xp.clip(aim - p, 0.0, None), q), total(xp.clip(p - aim, 0.0, None))
-
-
-def normalised_excess(excess: Array, fallback: Array) -> Array:
-    """Divide non-negative weights `(..., V)` by their sum; rows without weight, which are never drawn from, take the fallback."""
-    xp = namespace(excess)
-    mass = total(excess)[..., None]
-    return xp.where(mass > 0, excess / xp.where(mass > 0, mass, xp.ones_like(mass)), fallback)
 
 
 def matching_steps(draft: Array, target: Array, passes: Array, fallback: Fallback) -> tuple[Array, Array, Array]:

@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, to_numpy, total
+from otm._arrays import Array, namespace, normalised_excess, quiet, to_numpy, total
 from otm.pmf import check_real
 from otm.taut_string import Hull, by_ratio, string_law
-from otm.verifiers.lossy_rule import LossyVerifier, normalised_excess
+from otm.verifiers.lossy_rule import LossyVerifier
 
 
 @dataclasses.dataclass(frozen=True)

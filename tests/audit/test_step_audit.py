@@ -11,7 +11,7 @@ from otm import audit
 from otm.audit.broken import steps
 from otm.audit.candidate import CandidateFailure
 from otm.audit.instances import table_model
-from otm.audit.markdown import number
+from otm.audit.probabilities import number
 from otm.errors import InvalidParameter
 from otm.sequence import ZerothOrder
 

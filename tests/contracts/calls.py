@@ -277,7 +277,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield trees.tree_to_json, {"acceptance": vector, "shape": SHAPE}
     yield trees.tunstall_explored_upper, {"acceptance": vector, "num_nodes": 3, "num_explored": 2, "num_extra": 1}
     yield trees.tunstall_minimum_upper, {"acceptance": vector, "num_nodes": 3, "num_explored": 2, "least_extra": 1}
-    yield trees.tunstall_upper, {"acceptance": vector, "num_nodes": 3}
+    yield trees.tunstall_upper, {"acceptance": vector, "num_nodes": 3, "max_width": 2}
     yield verifiers.gamma_star, {"problem": PROBLEM}
     yield (
         verifiers.prepare_batch,

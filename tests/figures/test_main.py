@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from figures import __main__ as command
 from figures import figure4, lossy_rules
 from figures.paths import DATA
 from otm import drawing
+from tests.house.test_repository import ROOT
 
 # 150 points are checked per run; each fails by chance with probability at most 1e-9 / 150.
 FALSE_ALARM = 1e-9 / 150
@@ -190,8 +192,8 @@ def test_watermarks_end_at_the_race(built: Path) -> None:
         assert np.all(np.diff(panel["acceptance"]) < 0)
 
 
-def test_steps_lose_nothing_on_one_level_and_little_on_two(built: Path) -> None:
-    data = _data(built, "steps")
+def test_decoders_lose_nothing_on_one_level_and_little_on_two(built: Path) -> None:
+    data = _data(built, "best_step")
     assert data["decoders"][2:] == ["optimal, vertex by vertex", "refined scores"]
     for row in data["rows"]:
         kseq, block, optimal, refined = row["lost"]
@@ -286,6 +288,15 @@ def test_lossy_schemes_are_faster_and_respect_their_budget(built: Path) -> None:
         assert max(plain["low"], lossless["low"]) < min(plain["high"], lossless["high"])
 
 
+def test_wall_times_are_as_advised_within_a_tenth(built: Path) -> None:
+    said = re.findall(r"(\d+) %\s+on (?:the shipped pair|SmolLM2)", (ROOT / "docs" / "advice.md").read_text(encoding="utf-8"))
+    for pair, text in zip(_data(built, "wall_clock")["pairs"], said, strict=True):
+        assert pair["texts"] >= 40
+        assert all(row["advised"]["low"] <= row["advised"]["value"] <= row["advised"]["high"] for row in pair["rows"])
+        worst = max(abs(row["seconds"]["predicted"] / row["seconds"]["measured"] - 1.0) for row in pair["rows"])
+        assert worst <= 0.1 and f"{100 * worst:.0f}" == text
+
+
 def test_latencies_are_relative_to_four_tokens_of_one_sequence(built: Path) -> None:
     for data in _data(built, "table1")["pairs"]:
         row = data["lengths"].index(4)
@@ -307,7 +318,7 @@ def test_committed_results_say_where_they_come_from(path: Path) -> None:
     manifest = record["manifest"]
     assert not any(os.sep in word for word in manifest.get("argv", []))
     assert {"versions", "python", "machine"} <= manifest.keys()
-    if path.stem.startswith(("latency", "mentored")):
+    if path.stem.startswith(("latency", "mentored", "advice")):
         assert len(manifest["load average before"]) == 3
 
 

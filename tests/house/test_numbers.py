@@ -105,9 +105,17 @@ SAID: dict[str, dict[str, list[str]]] = {
         "512": ["otm/verifiers/optimal/verifier.py: for the kernel given more than {} drafts"],
     },
     "otm.verifiers.optimal.bins._MOST_BINS": {"2²⁰": ["otm/verifiers/optimal/verifier.py: an integer from 1 to {}"]},
-    "otm.comparison._MOST_SEQUENCES_BY_DEFAULT": {"4,096": ["otm/comparison.py: and beyond {}"]},
+    "otm.comparison.comparing._MOST_SEQUENCES_BY_DEFAULT": {"4,096": ["otm/comparison/comparing.py: and beyond {}"]},
+    "otm.losses.SEARCHED": {
+        "67": [
+            "otm/losses.py: Cost: {} optimal acceptances a row",
+            "otm/losses.py: Cost: {} batches of",
+            "analysis/run/losses.py: alone takes some {} optimal acceptances a row",
+            "docs/runs.md: the best temperature takes {} optimal acceptances a row",
+        ],
+    },
     "otm.plot._MOST_NODES": {"400": ["otm/plot.py: TooLarge: beyond {} vertices", "otm/plot.py: drafted tokens; up to {}"]},
-    "otm.comparison.DEFAULT_SAMPLES": {"20,000": ["otm/comparison.py: None takes {} where no exact value"]},
+    "otm.comparison.comparing.DEFAULT_SAMPLES": {"20,000": ["otm/comparison/comparing.py: None takes {} where no exact value"]},
     "otm.audit.instances.MOST_SEQUENCES": {
         "512": [
             "otm/audit/callables.py: Beyond {} draft sequences it is run on all at once",
@@ -127,6 +135,13 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.trees.vector.MAX_RANKS": {"ten million": ["otm/trees/vector.py: beyond {} ranks"]},
     "otm.trees.cost.MAX_BUDGETS": {"a million": ["otm/trees/cost.py: beyond {} budgets"]},
     "otm.trees.tunstall._LARGEST_EXTRA": {"2^53": ["otm/trees/tunstall.py: m would exceed {}"]},
+    "analysis.run.checks.DRAWS": {"500": ["docs/runs.md: scheme's column with {} draws"]},
+    "analysis.run.checks.WALKS": {"500": ["docs/runs.md: and the tokens of {} decoded"]},
+    "analysis.run.checks.FALSE_ALARM": {"1e-9": ["docs/runs.md: miss with probability {} at most"]},
+    "analysis.run.checks.NODES": {"8": ["docs/runs.md: optimal tree of {} drafted tokens"]},
+    "otm.trees.markov.MAX_STEPS": {
+        "50,000": ["otm/trees/markov.py: beyond {} ranks", "otm/trees/tunstall.py: beyond {} ranks over all states"],
+    },
     "otm.trees.program.MAX_OPERATIONS": {"a billion": ["otm/trees/program.py: beyond {} comparisons"]},
     "otm.trees.interchange.MAX_TEXT": {"64 Mi": ["otm/trees/interchange.py: beyond {} characters or"]},
     "otm.trees.interchange.MAX_MASK": {"20,000": ["otm/trees/interchange.py: beyond {} vertices"]},

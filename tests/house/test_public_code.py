@@ -11,15 +11,14 @@ import pytest
 
 from benchmarks.public_code import report
 from benchmarks.public_code.checkouts import Missing, commands, load
+from otm.tabular import section
 
 SHIMS = Path(report.__file__).with_name("subjects.py")
 MOST_LINES = 10
 
 
 def test_page_shows_the_committed_results() -> None:
-    text = report.PAGE.read_text(encoding="utf-8")
-    shown = text.split(report.BEGIN)[1].split(report.END)[0].strip()
-    assert shown == report.table(report.read()), (
+    assert section(report.PAGE.read_text(encoding="utf-8"), "results") == report.table(report.read()), (
         "run python -m benchmarks.public_code --checkouts FOLDER, or report.write(report.read())"
     )
 
@@ -40,7 +39,7 @@ def test_results_are_of_the_pinned_revisions_and_of_every_subject() -> None:
 
 
 def test_what_is_meant_lossless_and_is_not_is_described() -> None:
-    text = report.PAGE.read_text(encoding="utf-8").split(report.END)[1]
+    text = report.PAGE.read_text(encoding="utf-8").split("<!-- results: end -->")[1]
     for row in report.read()["rows"]:
         if row["verdict"] != "lossless" or row["meant"] != "lossless":
             assert row["repository"] in text or row["subject"].split(",")[0] in text, row["subject"]

@@ -8,8 +8,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import otm
+from otm.tabular import markdown
 from tests.torture.promises import Statement, statements
 from tests.torture.results import Summary, Total, shown_ratio
+
+COLUMNS = ("function", "direction", "promised bound", "proved or stated in", "witness", "inputs tried", "worst")
 
 HEAD = """# Accuracy
 
@@ -205,18 +208,15 @@ def page(total: Summary) -> str:
     by_name: dict[str, list[Statement]] = defaultdict(list)
     for statement in statements():
         by_name[statement.name].append(statement)
-    lines = [HEAD, "| function | direction | promised bound | proved or stated in | witness | inputs tried | worst |"]
-    lines.append("|---|---|---|---|---|---:|---:|")
-    lines += [_row(name, said, total.functions.get(name)) for name, said in sorted(by_name.items())]
-    lines += ["", "Without a row:", "", "| name | why |", "|---|---|"]
-    lines += [f"| `{name}` | {why} |" for name, why in sorted(NOT_TRIED.items())]
-    return "\n".join(lines) + "\n"
+    rows = [_row(name, said, total.functions.get(name)) for name, said in sorted(by_name.items())]
+    without = markdown(("name", "why"), [(f"`{name}`", why) for name, why in sorted(NOT_TRIED.items())])
+    return f"{HEAD}\n{markdown(COLUMNS, rows, right=(5, 6))}\n\nWithout a row:\n\n{without}\n"
 
 
-def _row(name: str, said: Sequence[Statement], total: Total | None) -> str:
+def _row(name: str, said: Sequence[Statement], total: Total | None) -> list[str]:
     cells = [_each(getattr(s, field) for s in said) for field in ("direction", "said", "source", "witness")]
     observed = ("–", "–") if total is None else (f"{total.inputs:,}", shown_ratio(total.worst))
-    return " | ".join([f"| `{name}`", *(cell.replace("|", "\\|") for cell in cells), *observed]) + " |"
+    return [f"`{name}`", *cells, *observed]
 
 
 def _each(values: object) -> str:

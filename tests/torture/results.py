@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from otm.tabular import markdown
 from tests.torture.frame import Trial, families, regression_test, replay_line
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,6 +189,7 @@ def table(total: Summary) -> str:
     loads = [source["load"] for source in total.sources]
     seeds = sorted({source["seed"] for source in total.sources})
     minutes = sum(sums.seconds for sums in total.families.values()) / 60
+    tried = sorted(total.functions.items())
     lines = [
         *HEAD,
         ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items())) + f" in {minutes:,.0f} minutes of one core; "
@@ -197,20 +199,23 @@ def table(total: Summary) -> str:
         + (f"{min(loads):.1f} to {max(loads):.1f}." if loads else "none."),
         f"Seeds: {', '.join(map(str, seeds))}.",
         "",
-        "| function | inputs tried | worst error ÷ promised bound | failures |",
-        "|---|---:|---:|---:|",
-        *_rows(total.functions),
-        "",
-        "| family | trials | inputs tried | minutes | failures |",
-        "|---|---:|---:|---:|---:|",
-        *(
-            f"| {name} | {sums.trials:,} | {sums.inputs:,} | {sums.seconds / 60:.1f} | {sums.failures} |"
-            for name, sums in sorted(total.families.items())
+        _table(
+            ("function", "inputs tried", "worst error ÷ promised bound", "failures"),
+            [(f"`{name}`", f"{sums.inputs:,}", shown_ratio(sums.worst), sums.failures) for name, sums in tried],
         ),
         "",
-        "| revision | trials | inputs tried | failures |",
-        "|---|---:|---:|---:|",
-        *(f"| {name} | {sums.trials:,} | {sums.inputs:,} | {sums.failures} |" for name, sums in total.revisions.items()),
+        _table(
+            ("family", "trials", "inputs tried", "minutes", "failures"),
+            [
+                (name, f"{sums.trials:,}", f"{sums.inputs:,}", f"{sums.seconds / 60:.1f}", sums.failures)
+                for name, sums in sorted(total.families.items())
+            ],
+        ),
+        "",
+        _table(
+            ("revision", "trials", "inputs tried", "failures"),
+            [(name, f"{sums.trials:,}", f"{sums.inputs:,}", sums.failures) for name, sums in total.revisions.items()],
+        ),
     ]
     if total.failures:
         lines += ["", "Failures:", ""]
@@ -222,8 +227,5 @@ def table(total: Summary) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(functions: dict[str, Total]) -> list[str]:
-    return [
-        f"| `{name}` | {sums.inputs:,} | {shown_ratio(sums.worst)} | {sums.failures} |"
-        for name, sums in sorted(functions.items())
-    ]
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    return markdown(head, [[str(cell) for cell in row] for row in rows], right=range(1, len(head)))

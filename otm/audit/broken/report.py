@@ -16,11 +16,11 @@ from otm.audit.broken.wholes import WHOLES, Whole
 from otm.audit.candidate import CandidateFailure
 from otm.audit.exact_audit import ExactAudit, exact
 from otm.audit.sequence_audit import SequenceAudit, sequence
-from otm.errors import InvalidParameter
 from otm.problem import Problem
+from otm.tabular import markdown, with_section
 
 _COLUMNS = ("verifier", "seen in", "total variation", *USUAL, "exact audit", "sampled audit")
-_HEAD = (f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}")
+_WHOLE_COLUMNS = ("code", "kind", "seen in", "total variation", *USUAL, "audit of the whole")
 _NEVER = "·"
 _FEW = 4
 """Tokens on which steps and trees meet the usual tests: every draw of theirs is branched on."""
@@ -42,15 +42,15 @@ def corpus_table() -> str:
 
     Cost: 15 seconds.
     """
-    return "\n".join((*_HEAD, *(table_row(mutant) for mutant in (*BROKEN, *CONTROLS))))
+    return markdown(_COLUMNS, [corpus_row(mutant) for mutant in (*BROKEN, *CONTROLS)])
 
 
-def table_row(mutant: Mutant) -> str:
-    """Return the row of one mutant; its samples are seeded by its name."""
+def corpus_row(mutant: Mutant) -> list[str]:
+    """Return the cells of one mutant; its samples are seeded by its name."""
     rng = np.random.default_rng(list(mutant.name.encode()))
     noticed = run_usual_tests(mutant, rng=rng)
     known, seen = exact_of(mutant), sampled_of(mutant, rng=rng)
-    cells = [
+    return [
         mutant.name if mutant.total_variation else f"*{mutant.name}* (lossless)",
         ", ".join(_link(source) for source in mutant.sources),
         str(mutant.total_variation),
@@ -58,17 +58,15 @@ def table_row(mutant: Mutant) -> str:
         "found" if known.verdict == "not lossless" else known.verdict,
         f"found in {seen.samples:,}" if seen.verdict == "not lossless" else f"nothing in {seen.samples:,}",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def wholes_table() -> str:
     """Return the table of steps and kernels of trees in Markdown; seeded, so the same on every call."""
-    columns = ("code", "kind", "seen in", "total variation", *USUAL, "audit of the whole")
-    return "\n".join((f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *map(whole_row, WHOLES)))
+    return markdown(_WHOLE_COLUMNS, map(whole_row, WHOLES))
 
 
-def whole_row(whole: Whole) -> str:
-    """Return the row of one of them; what tests of the text notice is drawn from the law of the first token."""
+def whole_row(whole: Whole) -> list[str]:
+    """Return the cells of one of them; what tests of the text notice is drawn from the law of the first token."""
     found = whole.audited()
     rng = np.random.default_rng(list(whole.name.encode()))
     differs = whole.differs_when_certain
@@ -80,7 +78,7 @@ def whole_row(whole: Whole) -> str:
     verdict = "found" if found.verdict == "not lossless" else found.verdict
     said = f"{verdict} by {found.runs} executions" if found.samples is None else f"{verdict} in {found.samples.samples:,}"
     sources = ", ".join(_link(source) for source in whole.sources)
-    return f"| {whole.name} | {kind} | {sources} | {whole.total_variation} | {' | '.join(_shares(noticed))} | {said} |"
+    return [whole.name, kind, sources, str(whole.total_variation), *_shares(noticed), said]
 
 
 def _shares(noticed: Noticed) -> list[str]:
@@ -97,26 +95,6 @@ def example_report() -> str:
     """Return the report of one mutant on the standard instances, as the example of a report."""
     mutant = next(m for m in BROKEN if m.name == "residual removes the drafted token only")
     return str(battery(mutant.candidate))
-
-
-def with_section(text: str, name: str, body: str) -> str:
-    """Return a document with the text between the markers of one section replaced.
-
-    Raises:
-        InvalidParameter: if the markers are missing.
-
-    >>> with_section("a <!-- t: begin --> old <!-- t: end --> b", "t", "new").split()
-    ['a', '<!--', 't:', 'begin', '-->', 'new', '<!--', 't:', 'end', '-->', 'b']
-    """
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    if begin not in text or end not in text:
-        raise InvalidParameter(f"The document must hold the markers {begin} and {end}; one is missing. Add both.")
-    return f"{text.split(begin)[0]}{begin}\n\n{body}\n\n{end}{text.split(end)[1]}"
-
-
-def section(text: str, name: str) -> str:
-    """Return the text between the markers of one section."""
-    return text.split(f"<!-- {name}: begin -->")[1].split(f"<!-- {name}: end -->")[0].strip()
 
 
 def update(path: Path) -> None:

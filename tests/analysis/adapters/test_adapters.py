@@ -23,9 +23,9 @@ from analysis.errors import AnalysisError
 from analysis.models.pair import Pair, load_pair
 from otm.audit import battery, sampled, sampled_blocks, sequence
 from otm.audit.broken.entries import markov_models
-from otm.audit.broken.report import section
 from otm.audit.instances import table_model
 from otm.sequence.models import TableModel
+from otm.tabular import section
 
 HALF = Fraction(1, 2)
 PROMPT = "Parameters\n----------\nx :"

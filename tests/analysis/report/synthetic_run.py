@@ -86,6 +86,7 @@ def write_run(
     name: str = "prompt",
     seed: int = 0,
     losses: bool = False,
+    bounds: bool = False,
 ) -> Path:
     """Write a run; prompts differ in how well the draft fits, so that positions of one prompt resemble each other.
 
@@ -95,11 +96,14 @@ def write_run(
         width: write intervals of at most this width instead of values.
         name: goes into every name that a run carries.
         losses: also say what acceptance is lost to.
+        bounds: ask for the bounds, too; only those that need no column of their own are there.
     """
     columns = schemes(ks)
     planned = -(-prompts // prompts_per_shard)
     (folder / "shards").mkdir(parents=True)
     manifest = _manifest(columns, name, planned, width, loss_statistics(ks) if losses else [])
+    if bounds:
+        manifest["settings"]["bounds"] = True
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     pq.write_table(
         pa.table(

@@ -1,4 +1,4 @@
-"""The papers' quantities at a position, their order among each other, and checks that find a wrong column."""
+"""The papers' quantities at a position, and their order among each other."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import pytest
 
 import otm
 from analysis.models.processing import settings_of
-from analysis.run import bounds
 from analysis.run.bounds import (
-    Checked,
     bound_columns,
     bound_statistics,
     bounds_table,
-    check_position,
     greedy_index_entropy,
     index_entropy,
     rank_entropy,
@@ -22,7 +19,6 @@ from analysis.run.bounds import (
 from otm.table import acceptance_table
 
 KS = (1, 2, 4)
-(SETTING,) = settings_of([1.0], [1.0])
 
 
 def logits(number: int, width: int = 60) -> tuple[np.ndarray, np.ndarray]:
@@ -86,22 +82,3 @@ def test_what_is_never_drafted_takes_for_ever_to_name() -> None:
     shown = bounds_table(problem, [1, 2], draws=50, rng=np.random.default_rng(1))
     assert "D(q‖p) = inf" in shown
     assert "nan" not in shown
-
-
-def test_checks_agree_and_find_a_column_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    draft, target = logits(9, 12)
-    fine = check_position(draft, target, SETTING, KS, place="here", seed=[1])
-    assert (fine.positions, fine.failures) == (1, ())
-    assert "all agree (false alarm" in str(fine)
-
-    def wrong(**arguments: object) -> object:
-        table = acceptance_table(**arguments)  # type: ignore[arg-type]
-        table.values[[column.name for column in table.columns].index("kseq_iid_k2")] = 0.2
-        return table
-
-    monkeypatch.setattr(bounds, "acceptance_table", wrong)
-    found = fine + check_position(draft, target, SETTING, KS, place="there", seed=[1])
-    assert found.positions == 2
-    assert any("kseq_iid_k2 at there is 0.2000" in failure for failure in found.failures)
-    assert "kseq_iid_k2" in str(found)
-    assert str(Checked()) == "nothing checked"

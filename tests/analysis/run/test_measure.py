@@ -113,6 +113,22 @@ def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told() 
     assert set(rows["draft_top_p"]) == {0.9} and {name for name, _, _ in loss_statistics((2,))} <= set(rows)
 
 
+def test_bounds_leave_the_trees_of_the_run_and_checks_decode_them(tmp_path: Path) -> None:
+    asked = Settings(k=(1, 2), columns=("recursive_rejection_iid",), max_tokens=4, bounds=True, check=1)
+    (tmp_path / "prompt.txt").write_text(TEXTS[0].strip() + "\n", encoding="utf-8")
+    run = tmp_path / "run"
+    done = runs.measure_prompts(run, source=open_prompts(tmp_path / "prompt.txt"), models=CPU, settings=asked)
+    (trees,) = done.trees
+    rows = table(run)
+    first, second = (float(rows[f"recursive_rejection_iid_k{k}"].mean()) for k in (1, 2))
+    (scheme,) = trees.schemes
+    assert trees.positions == len(rows) and scheme.acceptance == pytest.approx((first, second - first))
+    assert scheme.rows[0].tokens.value == pytest.approx(1 + first) and (run / "trees.json").is_file()
+    assert (
+        done.checked.trees == 4 * done.written and not done.checked.failures
+    )  # every scheme's, whatever columns were asked for
+
+
 def test_values_are_those_of_the_library_on_the_models_logits(finished: Path) -> None:
     """Prompt by prompt through the models, scheme by scheme through the library: no batch, no table.
 

@@ -21,7 +21,8 @@ from otm import (
     TransportPlan,
     compare,
 )
-from otm.comparison import PROVEN_LOWER
+from otm.comparison.comparing import DEFAULT_SAMPLES
+from otm.comparison.rows import PROVEN_LOWER
 from tests import instances
 from tests.tolerance import CERTIFIED_GAP
 
@@ -78,7 +79,7 @@ class TestRows:
         plan, tournament, kseq = compare(**pair, **named).rows
         assert kseq.exact is not None and kseq.monte_carlo is None
         assert plan.exact is None and plan.monte_carlo is None  # what needs a program cannot be sampled either
-        assert tournament.exact is None and tournament.monte_carlo.samples == otm.comparison.DEFAULT_SAMPLES
+        assert tournament.exact is None and tournament.monte_carlo.samples == DEFAULT_SAMPLES
         shown = str(compare(**pair, **named))
         assert f"≈{tournament.monte_carlo.mean:.4f}" in shown
 

@@ -1,8 +1,7 @@
-"""Reports in Markdown, to be pasted into a pull request: how numbers, distributions and tables are written."""
+"""How probabilities and distributions are written in reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -37,19 +36,3 @@ def numbers(values: Any) -> str:
         return "; ".join(numbers(row) for row in array)
     shown = ", ".join(number(float(x)) for x in array[:MOST_ENTRIES])
     return f"({shown}{', …' if len(array) > MOST_ENTRIES else ''})"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Lay out rows under a head; of empty words where the rows are pairs (name, value).
-
-    >>> print(table(["", ""], [("optimum", "3/4")]))
-    | | |
-    |---|---|
-    | optimum | 3/4 |
-    """
-    ruled = [_line(head), f"|{'---|' * len(head)}", *map(_line, rows)]
-    return "\n".join(ruled)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in cells)}|"

@@ -1,0 +1,143 @@
+"""Bounds for acceptance that depends on the last ranks: every tree below them, their limits, and a plausible one that is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import otm
+from otm.trees import markov
+from otm.trees.optimal import optimal_tree
+from otm.trees.tunstall import tunstall_minimum_upper, tunstall_upper
+from otm.trees.vector import entropy_bits
+from tests.trees.test_optimal import trees_within, value
+
+# The solver's tolerances are 1e-7; what they leave of an inequality is divided out.
+SOLVED = 1e-6
+
+Path = tuple[int, ...]
+
+
+def chained(*rows: list[float], order: int = 1) -> Callable[[Path], float]:
+    """Acceptance after no rank, then after each; of a longer order, what the last ranks add up to."""
+
+    def step(path: Path) -> float:
+        before = path[:-1][max(0, len(path) - 1 - order) :]
+        row = rows[0] if not before else rows[1 + sum(before) % (len(rows) - 1)]
+        return row[path[-1]] if path[-1] < len(row) else 0.0
+
+    return step
+
+
+STICKY = chained([0.5, 0.5], [0.5, 0.5], [1.0])
+"""Two children, but after the second only the first: states visited 2:1, ⅔ bit a visit."""
+
+
+def random_chain(rng: np.random.Generator, order: int, *, whole: bool) -> Callable[[Path], float]:
+    rows = []
+    for _ in range(4):
+        masses = np.sort(rng.dirichlet(rng.choice([0.2, 1.0, 5.0], size=3)))[::-1]
+        rows.append((masses if whole else masses * rng.uniform(0.2, 1.0)).tolist())
+    return chained(*rows, order=order)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_no_tree_at_all_is_above(order: int) -> None:
+    rng = np.random.default_rng(order)
+    for trial in range(6):
+        step = random_chain(rng, order, whole=trial % 2 == 0)
+        best = [0.0] * 6
+        for tree in trees_within(5, None, 3):
+            size = sum(1 for _ in _vertices(tree))
+            best[size] = max(best[size], 1.0 + value(tree, step))
+        for nodes in range(6):
+            bound = tunstall_upper(step, num_nodes=nodes, order=order)
+            assert best[nodes] <= bound
+            assert optimal_tree(step, num_nodes=nodes, order=order).expected_tokens <= bound
+        narrow = optimal_tree(step, num_nodes=300, order=order, max_width=2).expected_tokens
+        assert narrow <= tunstall_upper(step, num_nodes=300, order=order, max_width=2)
+
+
+def _vertices(forest: tuple) -> list[tuple]:
+    return [vertex for child in forest for vertex in (child, *_vertices(child))]
+
+
+def test_without_memory_it_is_the_lesser_of_tunstalls_bound_and_the_plateau() -> None:
+    vector = [0.6, 0.25, 0.1]
+    for nodes in (0, 1, 10, 1_000, 10**9):
+        found = tunstall_upper(chained(vector, vector), num_nodes=nodes, order=1)
+        assert found == pytest.approx(min(tunstall_upper(vector, num_nodes=nodes), 20.0), rel=SOLVED)
+    plateau = tunstall_minimum_upper(vector, num_nodes=10**15, num_explored=3).value
+    assert tunstall_upper(chained(vector, vector), num_nodes=10**15, order=1) == pytest.approx(plateau, rel=SOLVED)
+
+
+def test_a_state_whose_entropy_says_nothing_is_paid_by_the_others() -> None:
+    # w = 1 after the second child, y = 3/2: 1 + 3/2 (log₂ (N + 2) − 1) + 1/2.
+    for nodes in (0, 2, 30, 1022):
+        assert tunstall_upper(STICKY, num_nodes=nodes, order=1) == pytest.approx(1.5 * math.log2(nodes + 2), rel=SOLVED)
+    # With two bits a visit to the root for nothing, and .469 bits a visit below.
+    even, uneven = [0.5, 0.5], [0.9, 0.1]
+    assert tunstall_upper(chained(even, uneven), num_nodes=0, order=1) == pytest.approx(1.0, rel=SOLVED)
+    assert tunstall_upper(uneven, num_nodes=0) == pytest.approx(2.132, abs=5e-4)
+
+
+def test_the_average_over_states_gives_no_bound() -> None:
+    average = [2 / 3, 1 / 3]
+    tokens = optimal_tree(STICKY, num_nodes=30, order=1).expected_tokens
+    assert tokens == 6.0625
+    assert tunstall_upper(average, num_nodes=30) == pytest.approx(5.4449, abs=5e-5)
+    assert tokens <= tunstall_upper(STICKY, num_nodes=30, order=1)
+
+
+@pytest.mark.parametrize("bits", [2.0, 4.0, 9.0])
+def test_no_price_of_a_bit_is_better(bits: float) -> None:
+    # At any price the worth of stopping in time, by iteration, gives a bound; rejections let it converge.
+    rows = np.array([[0.3, 0.3, 0.2], [0.85, 0.05, 0.05], [0.4, 0.3, 0.1], [0.2, 0.1, 0.1]])
+    entropy = np.array([entropy_bits([*row, 1.0 - row.sum()]) for row in rows])
+    found = markov.MarkovAcceptance.of(chained(*rows.tolist()), 1, None).bound(bits)
+    told = []
+    for price in np.linspace(0.0, 1.5 / entropy.min(), 100):
+        worth = np.zeros(4)
+        for _ in range(300):
+            worth = np.maximum(0.0, 1.0 - price * entropy + rows @ worth[1:])
+        told.append(1.0 + price * (bits - entropy[0]) + rows[0] @ worth[1:])
+    # What 300 steps leave out is .95³⁰⁰/.05 at most, 5e-6. Between two of 100 prices the bound bends by less than a hundredth.
+    assert min(told) * (1 - 0.03) <= found <= min(told) * (1 + 1e-4)
+
+
+def test_it_grows_as_the_logarithm_over_the_entropy_rate() -> None:
+    rows = [[0.7, 0.2, 0.1], [0.4, 0.35, 0.25], [0.9, 0.05, 0.05]]
+    chain = np.array(rows)
+    stationary = np.linalg.solve(np.vstack([chain.T[:-1] - np.eye(3)[:-1], np.ones(3)]), [0.0, 0.0, 1.0])
+    rate = float(stationary @ [entropy_bits(row) for row in rows])
+    step = chained(rows[0], *rows)
+    small, large = (tunstall_upper(step, num_nodes=2**bits, order=1) for bits in (30, 50))
+    assert (large - small) / 20 == pytest.approx(1 / rate, rel=SOLVED)
+    assert large <= math.log2(1 + (2**50 + 1) * 2) / min(entropy_bits(row) for row in rows)
+
+
+def test_what_a_solver_says_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = markov.MarkovAcceptance.of(STICKY, 1, None)
+    assert len(states.entropy) == 3 and len(states.step) == 5  # no rank, the first, the second
+    right = states.bound(5.0)
+    price, worth = states._best_price(5.0) or (0.0, np.zeros(3))
+    for wrong in ((price * 0.9, worth), (price, worth * 0.5), (-1.0, worth - 1.0)):
+        monkeypatch.setattr(markov.MarkovAcceptance, "_best_price", lambda self, bits, wrong=wrong: wrong)
+        assert states.bound(5.0) >= right * (1 - SOLVED)  # never less than the least that is true
+
+
+def test_what_entropy_says_nothing_of_and_what_is_refused() -> None:
+    assert tunstall_upper(lambda path: float(path[-1] == 0), num_nodes=9, order=2) == math.inf  # accepted for ever
+    assert tunstall_upper(lambda path: 0.0, num_nodes=9, order=2) == pytest.approx(1.0, rel=SOLVED)  # nothing is accepted
+    with pytest.raises(otm.errors.InvalidParameter, match="needs its order"):
+        tunstall_upper(STICKY, num_nodes=3)
+    with pytest.raises(otm.errors.InvalidParameter, match="a vector's is 0"):
+        tunstall_upper([0.5], num_nodes=3, order=1)
+    with pytest.raises(otm.errors.InvalidDistribution, match="sum to more than 1"):
+        tunstall_upper(lambda path: 0.6 * (path[-1] < 2), num_nodes=3, order=1)
+    with pytest.raises(otm.errors.TooLarge, match="50,000 ranks"):
+        tunstall_upper(lambda path: 1e-9, num_nodes=3, order=1)
+    assert tunstall_upper(lambda path: 1e-9, num_nodes=3, order=1, max_width=2) >= 1.0
