@@ -36,7 +36,8 @@ _LEAST_SIDE = 2.0**-50
 """A part of a uniform that is narrower than this is rounding, and stays with its neighbour."""
 
 _OF_A_QUESTION = 2_000
-"""What a question costs beside its sequences, in sequences."""
+_OF_A_WAY = 10_000
+"""What a question, and the executions of a way, cost beside the sequences, in sequences."""
 
 _CHECKS = 64
 """How often the first way is executed on plain numbers; of the next ones so many twice."""
@@ -100,7 +101,7 @@ def follow(
         waiting += run.pending
         found.append((run.rows, answer, run.mass))
         errors.append(run.neglected)
-        work += run.work
+        work += run.work + _OF_A_WAY
         if len(found) % _PACE == 0:
             left = math.fsum(part.probability for part in waiting)
             if left * work > 2.0 * (float(mass.sum()) - left) * (most_work - work):
