@@ -71,7 +71,7 @@ _LIGHTER = 2.0**-10  # the same of the fifth term
 _FEWER_TERMS = 5
 
 
-@part(FAST)
+@part(FAST, at_once=True)
 def _add_entropies(p: Floats, q: Floats, of_p: Floats, of_q: Floats, known: bool, described: Floats) -> None:
     """Add a block to entropies and both relative entropies, in nats; given are known logarithms, or what they are of."""
     draft_entropy = target_entropy = forward = backward = 0.0
