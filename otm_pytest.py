@@ -52,5 +52,6 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     found = [value for name, value in properties if name == _PROPERTY]
     if found:
         terminalreporter.write_line(
-            f"otm: {len(found)} audits found nothing; in such a run a lossless verifier fails with probability ≤ {sum(found):.1g}"
+            f"otm: {len(found)} audit{'s' * (len(found) != 1)} found nothing; in such a run a lossless verifier fails with "
+            f"probability ≤ {sum(found):.1g}"
         )

@@ -15,10 +15,13 @@ from otm.commands.printing import take_every_letter
 from otm.tabular import markdown
 
 RESULTS = Path(__file__).parent / "results"
-SUITES = ("core", "optimal", "rows", "trees", "device", "gradients", "measure", "ott")
-_VERSIONS = {"ott": ("jax", "ott-jax")}
+SUITES = ("core", "optimal", "rows", "trees", "device", "gradients", "measure", "ott", "gbv")
+_VERSIONS = {"ott": ("jax", "ott-jax"), "gbv": ("torch",)}
 """What a suite is timed against besides what all are."""
-_NEEDS = {"rows": "torch", "device": "torch", "gradients": "torch", "measure": "torch", "ott": "ott"}
+_NEEDS = {"rows": "torch", "device": "torch", "gradients": "torch", "measure": "torch", "ott": "ott", "gbv": "torch"}
+_INSTALL = {"ott": ": pip install --group ott"}
+_CODE = ("gbv",)
+"""Suites that run public code from a folder of checkouts."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,16 +31,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"suites to run, of {', '.join(SUITES)} (default: all)")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per measured function")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--checkouts", type=Path, help="folder with OWNER+NAME of the public code that is timed")
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(SUITES)):
         parser.error(f"there is no suite {', '.join(unknown)}; choose from {', '.join(SUITES)}")
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.names or SUITES:
         if name in _NEEDS and importlib.util.find_spec(_NEEDS[name]) is None:
-            print(f"{name}: skipped, {_NEEDS[name]} is not installed")
+            print(f"{name}: skipped, {_NEEDS[name]} is not installed{_INSTALL.get(name, '')}")
+            continue
+        if name in _CODE and options.checkouts is None:
+            print(f"{name}: skipped, it needs --checkouts FOLDER")
             continue
         module = importlib.import_module(f"benchmarks.{name}")
-        record = {"machine": machine(*_VERSIONS.get(name, ())), "rows": module.run(seconds=options.seconds)}
+        given = {"checkouts": options.checkouts} if name in _CODE else {}
+        said = {**machine(*_VERSIONS.get(name, ())), **getattr(module, "SAID", {})}
+        record = {"machine": said, "rows": module.run(seconds=options.seconds, **given)}
         (options.out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         text = render(module.__doc__ or name, record)
         (options.out / f"{name}.md").write_text(text, encoding="utf-8")

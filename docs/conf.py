@@ -32,6 +32,7 @@ extensions = [
     "myst_nb",
     "docstrings",
     "reference",
+    "plain",
     "repository",
     "tables",
     "which",

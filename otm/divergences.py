@@ -8,6 +8,11 @@ from otm.pmf import align_pair, as_pmfs, check_real
 
 __all__ = ["harmonic_mean_distance", "hockey_stick", "kl_divergence", "total_variation"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _LEAST_RATIO = 1e-300  # a quotient below it may be subnormal and have few digits
 
 

@@ -17,6 +17,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class OtmError(Exception):
     """Base of every error that the library raises on purpose."""
 

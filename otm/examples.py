@@ -14,6 +14,10 @@ from otm.pmf import check_count, check_real, check_rng, plain_reals
 __all__ = ["bernoulli", "describe", "dirichlet", "two_token_optimum", "uniform", "uniform_optimum", "zipf"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def uniform(num_tokens: int, *, vocabulary: int | None = None) -> NDArray[np.float64]:
     """Return the uniform distribution on the first `num_tokens` tokens of a vocabulary.
 

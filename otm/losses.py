@@ -34,6 +34,11 @@ __all__ = [
     "top_mass",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _PLAIN: Final = Processing()
 
 _TEMPERATURES: Final = np.geomspace(0.05, 20.0, 41)

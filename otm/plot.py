@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["coupling", "curves", "frontier", "overlap", "pair", "tree"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _MOST_NODES: Final = 400
 _MOST_POINTS: Final = 8
 _FRONTIER: Final = 33

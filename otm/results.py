@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Certified", "Coupling", "Estimate", "Optimum", "Samples"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _MOST_ROWS: Final = 32
 _MOST_COLUMNS: Final = 16
 

@@ -13,6 +13,7 @@ import importlib
 import math
 import numbers
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ _LATEX = {
     "≈": r"$\approx$",
     "…": r"\dots{}",
 }
+_WIDTH = 100
 _CSS = "border-collapse:collapse;margin:.4em 0 .8em"
 _CELL = "padding:.15em .7em;white-space:nowrap"
 
@@ -64,6 +66,7 @@ class Table:
         notes: what stands below, a line each.
         best: cells (row, column) that are marked as the best.
         ruled: rows below which a rule is drawn.
+        longest: how much of a cell's text is printed; pages and papers show all of it.
     """
 
     columns: tuple[str, ...]
@@ -72,12 +75,16 @@ class Table:
     notes: tuple[str, ...] = ()
     best: frozenset[tuple[int, int]] = frozenset()
     ruled: frozenset[int] = frozenset()
+    longest: int = 10**6
 
     def text(self) -> str:
         """Return the table in aligned columns, the best marked by a star."""
         marks = bool(self.best)
         cells = [
-            [shown(v) + ("★" if (i, j) in self.best else " " * (marks and j > 0)) for j, v in enumerate(row)]
+            [
+                shortened(shown(v), self.longest) + ("★" if (i, j) in self.best else " " * (marks and j > 0))
+                for j, v in enumerate(row)
+            ]
             for i, row in enumerate(self.rows)
         ]
         heads = [name + " " * (marks and j > 0) for j, name in enumerate(self.columns)]
@@ -86,7 +93,8 @@ class Table:
             rows += [row] + [None] * (i in self.ruled)
         right = [j for j, is_left in enumerate(self._left()) if not is_left]
         lines = columns(rows, right=right)[0 if any(self.columns) else 1 :]
-        return "\n".join([*[self.title] * bool(self.title), *lines, *self.notes])
+        notes = (line for note in self.notes for line in wrapped(note))
+        return "\n".join([*[self.title] * bool(self.title), *lines, *notes])
 
     def html(self) -> str:
         """Return the table as HTML that needs nothing from outside; the best is bold."""
@@ -115,10 +123,11 @@ class Table:
             texts = [latex_escaped(shown(value)) for value in row]
             body.append(" & ".join(rf"\textbf{{{t}}}" if (i, j) in self.best else t for j, t in enumerate(texts)) + r" \\")
             body += [r"\midrule"] * (i in self.ruled and i + 1 < len(self.rows))
-        comments = [f"% {line}" for line in (self.title, *self.notes) if line]
+        comments = [f"% {self.title}"] if self.title else []
+        notes = [rf"\par{{\footnotesize {latex_escaped(note)}\par}}" for note in self.notes]
         form = "".join("l" if is_left else "r" for is_left in self._left())
         return "\n".join(
-            [*comments, rf"\begin{{tabular}}{{{form}}}", r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}"]
+            [*comments, rf"\begin{{tabular}}{{{form}}}", r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}", *notes]
         )
 
     def _left(self) -> list[bool]:
@@ -192,6 +201,20 @@ class OneTable(Tabular):  # abstract by intent: what is shown is all there is
     def tables(self) -> tuple[Table, ...]:
         """Return the table."""
         return (self.data(),)
+
+
+def shortened(text: str, longest: int) -> str:
+    """Cut a text that is longer.
+
+    >>> shortened("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def wrapped(note: str) -> list[str]:
+    """Return the lines of a remark as it is printed."""
+    return textwrap.wrap(note, _WIDTH, subsequent_indent="  ")
 
 
 def columns(rows: Iterable[Sequence[str] | None], *, right: Collection[int] = ()) -> list[str]:

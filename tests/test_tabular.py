@@ -163,6 +163,15 @@ class TestTable:
         ]
         assert latex_escaped("a_b{c}\\^~") == r"a\_b\{c\}\textbackslash{}\textasciicircum{}\textasciitilde{}"
 
+    def test_remarks_and_long_names_are_whole_on_paper_and_wrapped_in_print(self) -> None:
+        name, note = "a name that is longer than what is printed", "a remark " * 20
+        table = Table(columns=("name",), rows=((name,),), notes=(note,), longest=20)
+        text, paper = table.text().splitlines(), table.latex()
+        assert text[2] == "a name that is long…"
+        assert len(text) == 5 and max(map(len, text)) <= 100
+        assert name in paper and rf"\par{{\footnotesize {note}\par}}" in paper
+        assert name in table.html() and note in table.html()
+
     def test_html(self) -> None:
         text = self.table.html()
         assert "a &amp; b" in text and "<b>0.250000</b>" in text and "—" in text

@@ -103,6 +103,18 @@ class RegistryTable(SphinxDirective):
         return [box]
 
 
+def timings(name: str, pattern: str) -> tuple[list[str], str]:
+    """Return the lines of a benchmark's table whose task matches, below its head, and the machine that it was taken on."""
+    text = _result(name).read_text(encoding="utf-8").splitlines()
+    table = [line for line in text if line.startswith("|")]
+    rows = [row for row in table[2:] if re.search(pattern, row)]
+    return [*table[:2], *rows], next(line for line in text if line.startswith("Medians"))
+
+
+def _result(name: str) -> Path:
+    return ROOT / "benchmarks" / "results" / f"{name}.md"
+
+
 class Timings(SphinxDirective):
     """`{timings} FILE PATTERN`: the committed rows of one benchmark whose task matches."""
 
@@ -111,15 +123,12 @@ class Timings(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the table, and the machine below it."""
-        path = ROOT / "benchmarks" / "results" / f"{self.arguments[0]}.md"
-        self.env.note_dependency(str(path))
-        text = path.read_text(encoding="utf-8").splitlines()
-        table = [line for line in text if line.startswith("|")]
-        rows = [row for row in table[2:] if re.search(self.arguments[1], row)]
-        if not rows:
-            raise self.error(f"no row of {path.name} matches {self.arguments[1]}")
-        machine = next(line for line in text if line.startswith("Medians"))
-        return self.parse_text_to_nodes("\n".join([*table[:2], *rows, "", f"*{machine}*"]))
+        name, pattern = self.arguments
+        self.env.note_dependency(str(_result(name)))
+        table, machine = timings(name, pattern)
+        if len(table) == 2:
+            raise self.error(f"no row of {name}.md matches {pattern}")
+        return self.parse_text_to_nodes("\n".join([*table, "", f"*{machine}*"]))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -108,6 +108,21 @@ def _drawing(link: Any) -> str:
     )
 
 
+def as_list() -> list[str]:
+    """Return the lines of the map as a list."""
+    lines = []
+    for branch in MAP.answers:
+        assert isinstance(branch, Question)
+        lines += [f"**{branch.text[0].upper() + branch.text[1:]}**", ""]
+        for question in branch.answers:
+            assert isinstance(question, Question)
+            (names,) = question.answers
+            assert isinstance(names, tuple)
+            lines.append(f"* {question.text}: " + ", ".join(f"{{py:obj}}`{name} <{public_names()[name]}>`" for name in names))
+        lines.append("")
+    return lines
+
+
 class Map(SphinxDirective):
     """`{map}`: the drawing, and below it the list for narrow screens and readers of text."""
 
@@ -119,19 +134,7 @@ class Map(SphinxDirective):
             full = public_names()[name]
             return f"{up}{page_of(full)}.html#{full}"
 
-        lines = []
-        for branch in MAP.answers:
-            assert isinstance(branch, Question)
-            lines += [f"**{branch.text[0].upper() + branch.text[1:]}**", ""]
-            for question in branch.answers:
-                assert isinstance(question, Question)
-                (names,) = question.answers
-                assert isinstance(names, tuple)
-                lines.append(
-                    f"* {question.text}: " + ", ".join(f"{{py:obj}}`{name} <{public_names()[name]}>`" for name in names)
-                )
-            lines.append("")
-        return [nodes.raw("", _drawing(link), format="html"), *self.parse_text_to_nodes("\n".join(lines))]
+        return [nodes.raw("", _drawing(link), format="html"), *self.parse_text_to_nodes("\n".join(as_list()))]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

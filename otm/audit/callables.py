@@ -11,9 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Array
-from otm.audit.candidate import NO_TOKEN, Candidate, CandidateFailure, as_candidate, naming_failures, outcome_of, read_token
+from otm.audit.boxes import Escape
+from otm.audit.candidate import (
+    NO_TOKEN,
+    Candidate,
+    CandidateFailure,
+    Failed,
+    as_candidate,
+    naming_failures,
+    outcome_of,
+    read_token,
+)
 from otm.audit.instances import MOST_SEQUENCES
-from otm.audit.integration import Answers, answers_of, rounding_tolerance
+from otm.audit.integration import Answers, answers_of, require_rare, rounding_tolerance
+from otm.audit.lockstep import follow
 from otm.drafts import IID, Law
 from otm.drafts.base import readable
 from otm.errors import InvalidParameter, TooLarge
@@ -21,6 +32,13 @@ from otm.pmf import check_instance
 from otm.problem import Problem
 from otm.results import Definition, is_member
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
+
+_MOST_TOGETHER = 1 << 20
+"""How many draft sequences are followed together."""
+
+_WORK = 400_000_000
+_WORK_AT_ONCE = 100_000_000
+"""How many draft sequences are looked at, over all questions of a function: some seconds, and one or two."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -48,10 +66,10 @@ class CallableVerifier(Verifier):
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Add up what the function answers, over its uniforms and over every draft sequence.
 
-        Cost: some milliseconds for each draft sequence, once for a problem; `TooLarge` beyond 512 of them.
+        Cost: a millisecond for each of up to 512 draft sequences, once for a problem; beyond, all go together
+        (`otm.audit.lockstep`), and `TooLarge` after a second or two.
         """
         single = problem.single(purpose=f"The acceptance of {self!r}")
-        _require_few(single.law.num_sequences(_drafted_tokens(single)))
         return np.float64(enumerated_acceptance(self.prepare(single), by))
 
 
@@ -61,11 +79,11 @@ class CallableRule(Conditional):
 
     Attributes:
         candidate: the function, with the number of uniforms that it may use.
-        known: what `split` has answered, by drafts.
+        known: what `split` has answered, or raised, by drafts.
     """
 
     candidate: Candidate
-    known: dict[bytes, tuple[NDArray[np.float64], NDArray[np.float64]]] = dataclasses.field(default_factory=dict)
+    known: dict[bytes, tuple[NDArray[np.float64], NDArray[np.float64]] | TooLarge] = dataclasses.field(default_factory=dict)
 
     @property
     def num_uniforms(self) -> int:
@@ -77,34 +95,41 @@ class CallableRule(Conditional):
 
         Raises:
             CandidateFailure: if it raises or returns no token.
-            TooLarge: on too many drafts, or where the function cannot be followed to the end.
+            TooLarge: where the function cannot be followed to the end.
         """
         key = drafts.tobytes()
         if key not in self.known:
-            self.known[key] = self._split(drafts)
-        return self.known[key]
+            try:
+                self.known[key] = self._split(drafts)
+            except TooLarge as error:
+                self.known[key] = error
+        known = self.known[key]
+        if isinstance(known, TooLarge):
+            raise known
+        return known
 
     def _split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        _require_few(len(drafts))
         accepted, residual = np.zeros((2, len(drafts), self.problem.num_tokens))
         if not len(drafts):
             return accepted, residual
         allowed = rounding_tolerance(self.problem.num_tokens, self.problem.law.k)
         weights = np.full(len(drafts), 1.0 / len(drafts))
-        answers = answers_on(self.candidate, self.problem, drafts, weights, tolerance=allowed)
+        answers = answers_on(self.candidate, self.problem, drafts, weights, tolerance=allowed, most_work=_WORK_AT_ONCE)
         if answers.error > allowed:
             raise TooLarge(
                 f"{self.candidate.name} compares its uniforms with each other, and its law is known to {answers.error:.2g} only, "
                 "not exactly; otm.estimate gives an interval, otm.audit.exact what is known."
             )
         for row, (token, said), mass in answers.found:
+            rows = np.atleast_1d(row)
             if token == NO_TOKEN:
                 raise CandidateFailure(
                     f"{self.candidate.name} returned a token outside [0, {self.problem.num_tokens}) on drafts "
-                    f"{drafts[row].tolist()}, with probability {mass * len(drafts):.3g}."
+                    f"{drafts[rows[0]].tolist()}, with probability {np.atleast_1d(mass)[0] * len(drafts):.3g}."
                 )
-            part = accepted if (token in drafts[row] if said is None else said) else residual
-            part[row, token] += mass * len(drafts)
+            kept = (drafts[rows] == token).any(axis=1) if said is None else said
+            accepted[rows, token] += np.where(kept, mass, 0.0) * len(drafts)
+            residual[rows, token] += np.where(kept, 0.0, mass) * len(drafts)
         return accepted, residual
 
     def verify(
@@ -142,8 +167,11 @@ def from_callable(
     Raises:
         InvalidParameter: if the function cannot be called, or `law` is none.
 
-    What is later asked of the verifier raises `CandidateFailure`, an `OtmError`, where the function raises or returns no token,
-    and `TooLarge` beyond 512 draft sequences, of which each takes some milliseconds; `otm.estimate` then gives an interval.
+    What is later asked of the verifier raises `CandidateFailure`, an `OtmError`, where the function raises or returns no token.
+    Beyond 512 draft sequences it is run on all at once, where rejections count alike whichever token was drafted: eight drafts
+    of four tokens are exact in a second or two as long as `draft[drafts[i]]` is compared with one uniform at a time. Code that asks
+    for every drafted number (`int(drafts[i])`), combines uniforms or is a black box raises `TooLarge` then; `otm.estimate` gives
+    an interval.
 
     What was found of a problem is kept while the process lasts: a function must not depend on what changes outside it.
 
@@ -177,16 +205,54 @@ def unwrapped(thing: object) -> object:
 
 
 def answers_on(
-    candidate: Candidate, problem: Problem, drafts: NDArray[np.int64], mass: NDArray[np.float64], *, tolerance: float
+    candidate: Candidate,
+    problem: Problem,
+    drafts: NDArray[np.int64],
+    mass: NDArray[np.float64],
+    *,
+    tolerance: float,
+    most_work: int = _WORK,
 ) -> Answers:
-    """Return what a candidate answers on drafts `(n, k)` of these masses: (token, accepted) with probabilities."""
-    return answers_of(
-        [_token_of(candidate, problem, row) for row in drafts],
-        mass.tolist(),
-        candidate.count(problem.law.k, problem.num_tokens),
-        tolerance=tolerance,
-        described=f"draft={problem.draft.tolist()}, target={problem.target.tolist()}",
-    )
+    """Return what a candidate answers on drafts `(n, k)` of these masses: (token, accepted) with probabilities.
+
+    Raises:
+        CandidateFailure: with the likeliest failure, if failures are likelier than the tolerance.
+        TooLarge: on many drafts, where a candidate cannot be followed on all of them at once.
+    """
+    uniforms = candidate.count(problem.law.k, problem.num_tokens)
+    described = f"draft={problem.draft.tolist()}, target={problem.target.tolist()}"
+    if len(drafts) <= MOST_SEQUENCES:
+        functions = [_on(candidate, problem, row) for row in drafts]
+        return answers_of(functions, mass.tolist(), uniforms, tolerance=tolerance, described=described)
+    try:
+        if len(drafts) > _MOST_TOGETHER:
+            raise Escape(f"more than {_MOST_TOGETHER:,}")
+        ways = follow(
+            functools.partial(_answer, candidate, problem.num_tokens),
+            draft=problem.draft,
+            target=problem.target,
+            drafts=drafts,
+            mass=mass,
+            num_uniforms=uniforms,
+            most_work=most_work,
+        )
+        reason = (
+            "" if ways.error <= tolerance else "it goes too many ways: index with drafts[i] itself where it is int(drafts[i])"
+        )
+    except Escape as escape:
+        reason = str(escape)
+    if reason:
+        raise TooLarge(
+            f"{candidate.name} cannot be followed on {readable(len(drafts))} draft sequences ({reason}); otm.estimate gives its "
+            "acceptance with an interval, otm.audit.sampled a verdict."
+        )
+    failures: dict[str, list[float]] = {}
+    for _, answer, masses in ways.found:
+        if isinstance(answer, Failed):
+            failures.setdefault(answer.message, []).append(float(masses.sum()))
+    require_rare(failures, tolerance, described)
+    found = [each for each in ways.found if not isinstance(each[1], Failed)]
+    return Answers(found, method="traced", error=ways.error, unproved=0.0, cells=ways.ways, check=None, reason="", rounding=1.0)
 
 
 def run_rows(
@@ -218,15 +284,16 @@ def run_rows(
     return output, np.asarray(said, dtype=bool)
 
 
-def _token_of(candidate: Candidate, problem: Problem, drafts: NDArray[np.int64]) -> Callable[[NDArray[Any]], Any]:
-    """Return the candidate on these drafts as a function of its uniforms; it gets copies, so that it may write into them."""
+def _answer(candidate: Candidate, num_tokens: int, *arguments: Any) -> Any:
+    """Run the candidate on arguments that it may write into."""
+    return outcome_of(lambda: read_token(candidate.verify(*arguments), num_tokens))
+
+
+def _on(candidate: Candidate, problem: Problem, drafts: NDArray[np.int64]) -> Callable[[NDArray[Any]], Any]:
+    """Return the candidate on these drafts as a function of its uniforms."""
 
     def value(uniforms: NDArray[Any]) -> Any:
-        def run() -> tuple[int, bool | None]:
-            answer = candidate.verify(problem.draft.copy(), problem.target.copy(), drafts.copy(), uniforms)
-            return read_token(answer, problem.num_tokens)
-
-        return outcome_of(run)
+        return _answer(candidate, problem.num_tokens, problem.draft.copy(), problem.target.copy(), drafts.copy(), uniforms)
 
     return value
 
@@ -235,15 +302,3 @@ def _token_of(candidate: Candidate, problem: Problem, drafts: NDArray[np.int64])
 def _prepared(candidate: Candidate, problem: Problem) -> CallableRule:
     """Return one rule for one problem: acceptance, output law and coupling ask the same, which is found once."""
     return CallableRule(problem=problem, candidate=candidate)
-
-
-def _drafted_tokens(problem: Problem) -> int:
-    return int((np.atleast_2d(problem.draft) > 0).any(axis=0).sum())
-
-
-def _require_few(sequences: int) -> None:
-    if sequences > MOST_SEQUENCES:
-        raise TooLarge(
-            f"A function is followed on at most {MOST_SEQUENCES} draft sequences, and here are {readable(sequences)}; "
-            "otm.estimate gives an interval, otm.audit.exact takes the time."
-        )

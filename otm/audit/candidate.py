@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -341,7 +342,9 @@ def _as_int(token: Any) -> int | None:
         return None
     try:
         array = np.asarray(token)
-        return int(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iu" else None
+        if array.size != 1 or array.dtype.kind not in "iuO":
+            return None
+        return operator.index(array.reshape(-1)[0])
     except (TypeError, ValueError):
         return None
 

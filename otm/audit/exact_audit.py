@@ -136,9 +136,11 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
     Raises:
         CandidateFailure: if the callable raises or returns no token; the message names the input.
         InvalidParameter: if it is no callable, or no function of its arguments.
-        TooLarge: beyond four million draft sequences.
+        TooLarge: beyond four million draft sequences; of code beyond 512 of them, where it cannot be followed on all at once
+            (`otm.audit.lockstep`).
 
     Cost: traced, two calls for each draft sequence and each box (k + V boxes for recursive rejection); probed, some ten thousand.
+    Beyond 512 sequences some seconds at most.
     Accuracy: 2^-53 per box beside the candidate's own rounding; `error` otherwise.
     Reference: docs/theory.md, "Audits".
 
@@ -217,7 +219,7 @@ def _from_answers(answers: Answers, drafts: NDArray[np.int64], problem: Problem,
         name=name,
         problem=problem,
         coupling=Coupling(drafts=drafts, joint=scipy.sparse.csr_array(joint)),
-        rule=math.fsum(mass for _, (_, accepted), mass in answers.found if accepted) if said else None,
+        rule=math.fsum(np.sum(mass) for _, (_, accepted), mass in answers.found if accepted) if said else None,
         optimum=optimal_acceptance(problem),
         tolerance=tolerance,
         error=answers.error,

@@ -13,7 +13,7 @@ import abc
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from otm.audit.boxes import Escape
@@ -120,14 +120,14 @@ class Answers:
     """All that came out of a candidate, over every draft.
 
     Attributes:
-        found: (number of the draft, answer, probability).
+        found: (number of the draft, answer, probability); numbers and probabilities `(m,)` of drafts with the same answer.
         method, error, unproved, cells: as of `IntegratedAudit`.
         check: of a black box, to look at more points.
         reason: why it is one; empty if it is not.
         rounding: how much coarser than float64 the numbers were that random numbers met, float32 at most; 1 of a black box.
     """
 
-    found: list[tuple[int, Any, float]]
+    found: list[tuple[Any, Any, Any]]
     method: Method
     error: float
     unproved: float
@@ -188,9 +188,7 @@ def answers_of(
                 failures.setdefault(answer.message, []).append(weight * volume)
             else:
                 found.append((draft, answer, weight * volume))
-    if math.fsum(itertools.chain.from_iterable(failures.values())) > tolerance:
-        message, parts = max(failures.items(), key=lambda item: math.fsum(item[1]))
-        raise CandidateFailure(f"{message} It does so with probability {math.fsum(parts):.6g} on {described}.")
+    require_rare(failures, tolerance, described)
     open_volume = math.fsum(weight * law.error for law, weight in zip(laws, weights, strict=True))
     error, unproved = (open_volume, 0.0) if check is None else _bounds(check)
     method: Method = "probed" if check else "branched" if any(law.drew for law in laws) else "traced"
@@ -204,6 +202,13 @@ def answers_of(
         reason=reason,
         rounding=max(law.coarsest for law in laws) * 2.0**53,
     )
+
+
+def require_rare(failures: Mapping[str, Sequence[float]], tolerance: float, described: str) -> None:
+    """Raise `CandidateFailure` with the likeliest of failures, probabilities by message, that are likelier than the tolerance."""
+    if math.fsum(itertools.chain.from_iterable(failures.values())) > tolerance:
+        message, parts = max(failures.items(), key=lambda item: math.fsum(item[1]))
+        raise CandidateFailure(f"{message} It does so with probability {math.fsum(parts):.6g} on {described}.")
 
 
 def _traced(functions: Sequence[Function], num_uniforms: int) -> list[Integral]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from otm.comparison.picture import draw
 from otm.comparison.rows import ComparisonRow, distinct
-from otm.comparison.tables import full_table, lossy_table, matrix, notes, sorted_out, wrapped
-from otm.tabular import Table, Tabular
+from otm.comparison.tables import full_table, lossy_table, matrix, notes, sorted_out
+from otm.tabular import Table, Tabular, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,15 +38,19 @@ class Comparison(Tabular):
         return f"Comparison({len(self.rows)} rows: {len(verifiers)} verifiers, {len(laws)} laws, k = {ks})"
 
     def __str__(self) -> str:
-        blocks = [table.text() for table in self.tables()]
-        below = [line for note in (*notes(self.rows, full=self.full), *self.left_out) for line in wrapped(note)]
+        blocks = [table.text() for table in self._tables()]
+        below = [line for note in self._notes() for line in wrapped(note)]
         return "\n\n".join([*blocks, *(["\n".join(below)] if below else [])])
 
     def tables(self) -> tuple[Table, ...]:
         """Return the matrix of each law, the best marked, below its optimum and the gap of the best; then the lossy schemes.
 
-        If `full`, every figure of every row instead, by law.
+        If `full`, every figure of every row instead, by law. What is to be said of all of them stands below the last.
         """
+        *others, last = self._tables()
+        return (*others, dataclasses.replace(last, notes=(*last.notes, *self._notes())))
+
+    def _tables(self) -> tuple[Table, ...]:
         found = []
         for law, exact, lossy in sorted_out(self.rows):
             if self.full:
@@ -55,6 +59,9 @@ class Comparison(Tabular):
                 found += [matrix(law, exact, folded=self.folded)] if exact else []
                 found += [lossy_table(law, lossy)] if lossy else []
         return tuple(found)
+
+    def _notes(self) -> tuple[str, ...]:
+        return (*notes(self.rows, full=self.full), *self.left_out)
 
     def data(self) -> Table:
         """Return the records as a table."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from otm.comparison.rows import CONFIDENCE, SAME, ComparisonRow, distinct
 from otm.drafts import Law
-from otm.tabular import Approximate, Table
+from otm.tabular import Approximate, Table, shortened
 from otm.verifiers import VERIFIERS, Verifier
 
-_WIDTH = 100
 _LONGEST_NAME = 50
 _LONGEST_BESIDE_ALL = 45
 _ROUNDING = 1e-12
@@ -57,24 +55,22 @@ def matrix(law: type[Law], rows: Sequence[ComparisonRow], *, folded: bool) -> Ta
         like = next((j for j in above if folded and _agrees(cells[i], cells[j])), None)
         if like is not None:
             only = "" if cells[i].keys() == cells[like].keys() else f" (k = {', '.join(map(str, sorted(cells[i])))})"
-            same.setdefault(like, []).append(short_name(verifiers[i]) + only)
+            same.setdefault(like, []).append(str(verifiers[i]) + only)
             continue
         above.append(i)
         best |= {(len(body), at) for at, k in enumerate(ks, start=1) if _attains(cells[i].get(k), top[k])}
-        name = short_name(verifiers[i]) + ("" if verifiers[i].lossless else ", lossless here")
+        name = str(verifiers[i]) + ("" if verifiers[i].lossless else ", lossless here")
         body.append((name, *(value_of(cells[i][k]) if k in cells[i] else "" for k in ks)))
-    notes = tuple(line for j, names in same.items() for line in wrapped(f"{short_name(verifiers[j])} = {' = '.join(names)}"))
+    notes = tuple(f"{verifiers[j]} = {' = '.join(names)}" for j, names in same.items())
     head = (f"drafts: {law.title}", *(f"k = {k}" for k in ks))
-    return Table(columns=head, rows=tuple(body), best=frozenset(best), ruled=frozenset({1}), notes=notes)
+    return Table(columns=head, rows=tuple(body), best=frozenset(best), ruled=frozenset({1}), notes=notes, longest=_LONGEST_NAME)
 
 
 def lossy_table(law: type[Law], rows: Sequence[ComparisonRow]) -> Table:
     """Return lossy schemes, one row each, with their distances to the target and the frontier there."""
-    body = [
-        (short_name(row.verifier), row.law.k, value_of(row), row.distortion and row.frontier, *_distances(row)) for row in rows
-    ]
+    body = [(str(row.verifier), row.law.k, value_of(row), row.distortion and row.frontier, *_distances(row)) for row in rows]
     head = (f"lossy, drafts: {law.title}", "k", "acceptance", "frontier", "TV", "KL (nats)")
-    return Table(columns=head, rows=tuple(body))
+    return Table(columns=head, rows=tuple(body), longest=_LONGEST_NAME)
 
 
 def full_table(law: type[Law], rows: Sequence[ComparisonRow], *, lossy: bool) -> Table:
@@ -85,29 +81,24 @@ def full_table(law: type[Law], rows: Sequence[ComparisonRow], *, lossy: bool) ->
         figures: tuple[object, ...] = (row.optimum, _gap(row.optimum, row.exact), "" if row.lower is None else row.lower)
         if lossy:
             figures = (row.distortion and row.frontier, *map(_short, _distances(row)))
-        body.append((row.law.k, short_name(row.verifier, _LONGEST_BESIDE_ALL), value_of(row), *figures, interval))
+        body.append((row.law.k, str(row.verifier), value_of(row), *figures, interval))
     columns = ("frontier", "TV", "KL") if lossy else ("optimum", "gap", "proven ≥")
     ends = frozenset(i for i, (one, other) in enumerate(itertools.pairwise(body)) if one[0] != other[0])
     head = ("k", f"{'lossy, ' * lossy}drafts: {law.title}", "accepted", *columns, f"{CONFIDENCE:.1%} MC".replace("%", " %"))
-    return Table(columns=head, rows=tuple(body), ruled=ends)
+    return Table(columns=head, rows=tuple(body), ruled=ends, longest=_LONGEST_BESIDE_ALL)
 
 
 def notes(rows: Sequence[ComparisonRow], *, full: bool) -> list[str]:
     """Return what is said below all tables of the rows."""
     lossy = any(lossy for _, _, lossy in sorted_out(rows))
     sampled = any(row.exact is None and row.monte_carlo is not None for row in rows)
-    return [_LOSSY_NOTE] * lossy + [_SAMPLED_NOTE] * (sampled and not full) + _merged_notes(rows)
+    said = [_LOSSY_NOTE] * lossy + [_SAMPLED_NOTE] * (sampled and not full)
+    return said + _merged_notes(rows) + _falling_notes(rows)
 
 
-def wrapped(note: str) -> list[str]:
-    """Return a note as lines that fit below a table."""
-    return textwrap.wrap(note, _WIDTH, subsequent_indent="  ")
-
-
-def short_name(verifier: Verifier, longest: int = _LONGEST_NAME) -> str:
+def short_name(verifier: Verifier) -> str:
     """Return a verifier's display name, cut where it is too long for a row."""
-    name = str(verifier)
-    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+    return shortened(str(verifier), _LONGEST_NAME)
 
 
 def value_of(row: ComparisonRow) -> float | Approximate | None:
@@ -129,6 +120,21 @@ def _merged_notes(rows: Sequence[ComparisonRow]) -> list[str]:
         if row.note:
             found.setdefault((str(row.verifier), row.law.title, row.note), []).append(str(row.law.k))
     return [f"— {verifier}, {law}, k = {', '.join(ks)}: {note}" for (verifier, law, note), ks in found.items()]
+
+
+def _falling_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Return a line for each scheme that accepts less of more drafts, with the parameters that may be why."""
+    found = []
+    for verifier, law in distinct((row.verifier, type(row.law)) for row in rows):
+        here = [row for row in rows if row.verifier == verifier and type(row.law) is law]
+        values = {row.law.k: row.exact for row in here if row.exact is not None}
+        for fewer, more in itertools.pairwise(sorted(values)):
+            if values[more] < values[fewer] - SAME:
+                limits = " and ".join(f"{name} = {getattr(verifier, name)}" for name in verifier.telling)
+                why = f": {limits} may be why, the optimum never falls" if limits else ""
+                found.append(f"— {verifier}, {law.title}: accepts less of {more} drafts than of {fewer}{why}.")
+                break
+    return found
 
 
 def _harmless(verifier: Verifier, rows: Sequence[ComparisonRow]) -> bool:

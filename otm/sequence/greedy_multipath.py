@@ -136,7 +136,9 @@ class Ranked:
         """Rank the tokens after a node with odds α = A/u, of K = `count` sequences."""
         with np.errstate(divide="ignore", over="ignore"):
             ratio = np.divide(target, draft, out=np.full_like(draft, np.inf), where=draft > 0)
-        order = np.argsort(ratio, kind="stable")
+        order = np.argsort(ratio)
+        if (ratio[order[1:]] == ratio[order[:-1]]).any():  # a strict order: by the tokens' numbers, by a slower sort
+            order = np.argsort(ratio, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         mass = draft[order]

@@ -103,14 +103,36 @@ class TestEverywhere:
         assert rows[1].exact == pytest.approx(rows[0].exact, abs=1e-14)
         assert "_lossless" in str(rows[1].verifier)
 
-    def test_eight_drafts_are_estimated(self) -> None:
-        mine = otm.from_callable(recursive)
-        with pytest.raises(otm.errors.TooLarge, match=r"at most 512 draft sequences, and here are 65,536; otm\.estimate"):
-            otm.acceptance(mine, problem(8))
+    @pytest.mark.parametrize("by", ["membership", "rule"])
+    def test_eight_drafts_are_exact(self, by: Any) -> None:
+        mine, eight = otm.from_callable(recursive), problem(8)
+        exact = otm.acceptance(otm.RecursiveRejection(), eight, by=by)
+        assert otm.acceptance(mine, eight, by=by) == pytest.approx(exact, abs=1e-13)
+        assert otm.lossy.output_law(mine, eight) == pytest.approx(TARGET, abs=1e-13)
+        audit = otm.audit.exact(recursive, eight)
+        assert (audit.verdict, audit.method) == ("lossless", "traced")
+        assert (audit.membership if by == "membership" else audit.rule) == pytest.approx(exact, abs=1e-13)
+
+    def test_eight_drafts_that_are_all_looked_at_are_estimated(self) -> None:
+        calls = []
+
+        def every(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
+            calls.append(1)
+            return recursive(draft, target, [int(x) for x in drafts], uniforms)
+
+        mine, eight = otm.from_callable(every), problem(8)
+        with pytest.raises(
+            otm.errors.TooLarge, match=r"65,536 draft sequences \(it goes too many ways: .*; otm\.estimate gives"
+        ):
+            otm.acceptance(mine, eight)
+        before = len(calls)
+        with pytest.raises(otm.errors.TooLarge):
+            otm.coupling(mine, eight)
+        assert len(calls) == before  # what cannot be followed is not tried again
+        with pytest.raises(otm.errors.TooLarge, match=r"otm\.audit\.sampled a verdict"):
+            otm.audit.exact(lambda p, q, drafts, u: int(float(u[0]) * 4), problem(8))
         found = otm.estimate(mine, problem(8), samples=500, rng=np.random.default_rng(0))
         assert found.low <= otm.acceptance(otm.RecursiveRejection(), problem(8)) <= found.high
-        with pytest.raises(otm.errors.TooLarge):
-            otm.coupling(mine, problem(8))
 
     def test_only_what_can_be_drafted_counts(self) -> None:
         draft = np.zeros(40)

@@ -248,6 +248,21 @@ class TestPrint:
         assert "limited to 4,000,000" in " ".join(text.split())
         assert "— transport plan, i.i.d., k = 2: " in text
 
+    def test_a_scheme_that_accepts_less_of_more_drafts_says_what_limits_it(self) -> None:
+        pair = {"draft": otm.examples.zipf(5), "target": otm.examples.uniform(5), "laws": [IID], "k": (1, 2, 4)}
+        found = otm.compare(**pair, verifiers=[otm.Tournament(3), KSeq()])
+        said = "— tournament (tokens = 3), i.i.d.: accepts less of 4 drafts than of 2: tokens = 3 may be why"
+        values = {row.law.k: row.exact for row in found.rows if isinstance(row.verifier, otm.Tournament)}
+        assert values[4] < values[2] and said in " ".join(str(found).split())
+        assert said.replace("—", "---") in found.to_latex() and said in found._repr_html_()
+        assert "accepts less" not in str(otm.compare(**pair, verifiers=[otm.Tournament(5), KSeq()]))
+
+    def test_what_is_said_below_the_tables_is_said_on_paper_too(self) -> None:
+        pair = {"draft": [0.75, 0.25], "target": [0.5, 0.5]}
+        found = otm.compare(**pair, verifiers=[otm.ThresholdMatching()], laws=[IID], k=(1,))
+        assert "frontier: min(1, optimum + TV)" in found.to_latex() and "frontier: min(1, optimum + TV)" in found._repr_html_()
+        assert "sample and match with thresholds (single = 0.5, accumulated = 0.8)" in found.to_latex()
+
     def test_named_pairs_that_do_not_fit_are_listed(self) -> None:
         table = compare(draft=DRAFT, target=TARGET, verifiers=[Maximal(), KSeq()], laws=[IID], k=[1, 2], samples=0)
         assert table.left_out == ("left out: single-draft rejection for drafts i.i.d. (k = 2), which it does not verify",)

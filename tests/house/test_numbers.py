@@ -118,9 +118,10 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.comparison.comparing.DEFAULT_SAMPLES": {"20,000": ["otm/comparison/comparing.py: None takes {} where no exact value"]},
     "otm.audit.instances.MOST_SEQUENCES": {
         "512": [
-            "otm/audit/callables.py: and `TooLarge` beyond {} draft sequences",
-            "otm/audit/callables.py: for a problem; `TooLarge` beyond {} of them",
-            "docs/audit.md: on at most {} draft sequences, some milliseconds each",
+            "otm/audit/callables.py: Beyond {} draft sequences it is run on all at once",
+            "otm/audit/exact_audit.py: of code beyond {} of them",
+            "otm/audit/callables.py: for each of up to {} draft sequences",
+            "docs/audit.md: Beyond {} draft sequences it is run on all at once",
         ]
     },
     "otm.trees.shape.MAX_NODES": {

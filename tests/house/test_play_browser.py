@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 PAGE = Path(__file__).parents[2] / "docs" / "play.html"
 VERIFIERS = {cls.title: cls for cls in otm.verifiers.VERIFIERS}
-PLAYED = ("optimal", "K-SEQ", "recursive rejection", "naive tree", "naive", "race")
+PLAYED = ("optimal", "K-SEQ", "recursive rejection", "naive tree", "naive", "race", "list race")
 LAWS = {cls.title: cls for cls in otm.drafts.LAWS}
 SETTINGS = 1_000
 PATHS = 60
@@ -131,8 +131,9 @@ def test_a_thousand_settings_are_computed_as_by_the_library(page: Any) -> None:
 COUPLINGS = """
 return arguments[0].map((one) => {
   const p = otm.tempered(one.p, one.heat), q = otm.tempered(one.q, one.heat), sets = otm.drafted(p, one.k, one.law);
-  return Object.fromEntries(otm.VERIFIERS.filter((name) => name !== "race" && otm.supports(name, one.law, one.k)).map((verifier) =>
-    [verifier, otm.coupling({ p, q, k: one.k, law: one.law, verifier }, sets).map((row) => [row.set, row.mass, ...row.output])]));
+  const named = otm.VERIFIERS.filter((name) => !name.endsWith("race") && otm.supports(name, one.law, one.k));
+  return Object.fromEntries(named.map((verifier) => [verifier,
+    otm.coupling({ p, q, k: one.k, law: one.law, verifier }, sets).map((row) => [row.set, row.mass, ...row.output])]));
 });
 """
 
@@ -168,7 +169,7 @@ const random = () => { seed = (seed + 0x6d2b79f5) | 0; let t = Math.imul(seed ^ 
 const [p, q, k, law, tries] = arguments, sets = otm.drafted(p, k, law);
 return Object.fromEntries(otm.VERIFIERS.filter((name) => otm.supports(name, law, k)).map((verifier) => {
   const setting = { p, q, k, law, verifier }, words = q.map(() => 0);
-  const plan = verifier === "race" ? null : otm.coupling(setting, sets);
+  const plan = otm.coupling(setting, sets);
   let kept = 0;
   for (let i = 0; i < tries; i += 1) {
     const one = otm.drawn(setting, plan, random);
@@ -250,6 +251,15 @@ return {
   scroll: document.documentElement.scrollWidth,
   outside: Array.from(document.querySelectorAll("svg text"), (node) => [node.textContent, ...box(node)]).filter(
     ([text, left, right]) => text && (left < -1 || right > document.documentElement.clientWidth + 1)).map(([text]) => text),
+  crossed: (() => {  // names on the overlap curve: beside the axis, inside the picture, none over another
+    const [left, right, top] = box(document.querySelector("#curve svg"));
+    const names = Array.from(document.querySelectorAll("#curve text"));
+    const common = (one, other, from) => Math.min(one[from + 1], other[from + 1]) - Math.max(one[from], other[from]);
+    const over = (one, other) => common(one, other, 0) > 1 && common(one, other, 2) > 4;
+    return names.filter((node, i) => box(node)[2] < top - 1 || box(node)[1] > right + 1 ||
+      (node.matches(".mark") && box(node)[0] < left + 34) ||
+      names.some((other, j) => j < i && over(box(node), box(other)))).map((node) => node.textContent);
+  })(),
   meter: document.getElementById("meter").textContent,
   patterns: document.querySelectorAll("#pair [fill^='url(#h'], #meter [fill^='url(#h']").length,
   empty:
@@ -273,11 +283,12 @@ def test_it_fits_and_needs_no_colours(page: Any, size: tuple[int, int]) -> None:
                     chosen = [["preset", preset], ["law", law], ["k", "2"], ["verifier", verifier]]
                     found = page.execute_script(WORKED, chosen)
                     assert found["scroll"] <= size[0], (law, preset, verifier)
-                    assert (found["outside"], found["empty"], found["broken"]) == ([], [], []), (law, preset, verifier)
+                    faults = [found[name] for name in ("outside", "empty", "broken", "crossed")]
+                    assert faults == [[], [], [], []], (law, preset, verifier)
                     assert "optimum" in found["meter"] and ("gap" in found["meter"]) <= (verifier != "optimal")
                     assert found["patterns"] >= 2
         found = page.execute_script(WORKED, [["size", "8"], ["law", "i.i.d."], ["k", "5"], ["verifier", "K-SEQ"]])
-        assert (found["scroll"] <= size[0], found["outside"], found["broken"]) == (True, [], [])
+        assert (found["scroll"] <= size[0], found["outside"], found["broken"], found["crossed"]) == (True, [], [], [])
 
 
 def test_it_is_one_file_that_asks_nobody(page: Any) -> None:

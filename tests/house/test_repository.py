@@ -90,6 +90,8 @@ def test_a_namespace_holds_what_it_names_and_hides_no_module(name: str) -> None:
     assert len(set(module.__all__)) == len(module.__all__)
     for exported in module.__all__:
         assert exported in vars(module), f"{name} has no {exported}"
+    if not hasattr(module, "__path__") and name.rpartition(".")[2] in otm.__all__:
+        assert dir(module) == sorted(module.__all__)  # what a prompt completes
     for found in pkgutil.iter_modules(getattr(module, "__path__", [])):
         if found.name != "__main__":
             inner = importlib.import_module(f"{name}.{found.name}")

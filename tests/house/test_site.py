@@ -94,7 +94,7 @@ def extension(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         return importlib.import_module(name)
 
     yield load
-    for name in ("docstrings", "reference", "tables", "which", "repository"):
+    for name in ("docstrings", "reference", "tables", "which", "plain", "repository"):
         sys.modules.pop(name, None)
 
 
@@ -104,6 +104,19 @@ def test_the_table_of_verifiers_is_whole(extension: Any) -> None:
     for name, laws, lossless, accuracy, cost, _, reference in rows:
         assert lossless in ("yes", "no")
         assert all((name, laws, accuracy, cost, reference)), name
+
+
+def test_pages_have_their_tables_and_the_map_as_text_too(extension: Any) -> None:
+    """Where nobody builds the site, and as up to date as there."""
+    plain = extension("plain")
+    marked = [page for page in DOCS.rglob("*.md") if ": begin -->\n\n" in page.read_text(encoding="utf-8")]
+    assert {"which.md", "table.md", "comparison.md", "conventions.md"} <= {page.name for page in marked}
+    for page in marked:
+        text = page.read_text(encoding="utf-8")
+        assert plain.written(text) == text, f"{page.name} is out of date: python docs/_extensions/plain.py"
+        assert not re.search(r"^```\{(map|registry|timings)", text, re.MULTILINE), (
+            "only the site draws this: between marks instead"
+        )
 
 
 def test_the_map_names_what_exists_and_every_lossless_family(extension: Any) -> None:
