@@ -24,11 +24,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     import typer
 
     from otm import OtmError
-    from otm.commands.printing import give_up_output
+    from otm.commands.printing import give_up_output, take_every_letter
 
     from .commands.app import app
     from .errors import AnalysisError
 
+    take_every_letter()
     try:
         app(args=arguments, prog_name=None if arguments is None else "otm")
     except (AnalysisError, OtmError) as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import machine
+from otm.commands.printing import take_every_letter
 from otm.tabular import markdown
 
 RESULTS = Path(__file__).parent / "results"
@@ -25,6 +26,7 @@ _CODE = ("gbv",)
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the suites and write `results/NAME.json` and `results/NAME.md`."""
+    take_every_letter()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"suites to run, of {', '.join(SUITES)} (default: all)")
     parser.add_argument("--seconds", type=float, default=2.0, help="time per measured function")

@@ -19,7 +19,7 @@ from figures.paths import OUT
 from figures.provenance import manifest
 from figures.work import Work
 from otm import drawing
-from otm.commands.printing import give_up_output
+from otm.commands.printing import give_up_output, take_every_letter
 
 DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")
 FURTHER = (
@@ -45,6 +45,7 @@ SAMPLES_FAST = 1_000
 
 def main(arguments: list[str] | None = None) -> int:
     """Rebuild figures: data with a manifest as JSON, pictures as PDF, SVG and PNG."""
+    take_every_letter()
     parser = argparse.ArgumentParser(prog="python -m figures", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"1 to 5, or one of {', '.join(DEFAULT + FURTHER)}")
     parser.add_argument("--fast", action="store_true", help="few Monte Carlo draws and coarse grids, for tests")

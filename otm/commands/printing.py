@@ -18,11 +18,16 @@ def give_up_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def take_every_letter() -> None:
+    """Let an output of few letters show the others by their numbers, in help as in reports."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def shown(text: str, *, command: str) -> bool:
     """Print a report and return whether it arrived; a reader that has left, such as `head`, takes nothing from the verdict."""
     try:
-        if isinstance(sys.stdout, io.TextIOWrapper):  # an output of few letters shows the others by their numbers
-            sys.stdout.reconfigure(errors="backslashreplace")
+        take_every_letter()
         print(text, flush=True)
     except OSError as error:
         give_up_output()
