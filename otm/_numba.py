@@ -9,6 +9,7 @@ import logging
 import pickle
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -18,23 +19,42 @@ _LOGGER = logging.getLogger(__name__)
 _unusable: set[str] = set()  # modules that could not be had though numba is there
 
 
-def compile_once(*signature: Any, fastmath: frozenset[str] = frozenset()) -> Callable[[Function], Function]:
+def compile_once(
+    *signatures: Any, fastmath: frozenset[str] = frozenset(), inside: bool = False
+) -> Callable[[Function], Function]:
     """Compile a function outside the interpreter's lock, once per machine: later processes find it beside its module.
 
+    It is compiled again when a file of its folder changes, since what it calls is frozen into it; numba looks at its own file only.
+
     Args:
-        signature: numba's types, to compile at once; none compiles for each kind of argument when it first comes.
+        signatures: numba's types, to compile at once; none compiles for each kind of argument when it first comes.
         fastmath: which liberties floating-point sums may take; none makes the last bits independent of what calls it.
+        inside: whether only compiled code calls it; a way in for Python takes a third of its time to compile.
     """
     from numba import njit  # noqa: PLC0415  # this module is imported without numba, too
 
     def wrap(function: Function) -> Function:
         options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
+        options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inside}
         try:
-            return cast(Function, njit(*signature, cache=True, **options)(function))
+            kept = njit(cache=True, **options)(function)
         except RuntimeError:  # no folder to keep it in: neither the package's nor the user's can be written
-            return cast(Function, njit(*signature, **options)(function))
+            return cast(Function, njit(list(signatures) or None, **options)(function))
+        kept._cache._cache_file._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
+        for one in signatures:
+            kept.compile(one)
+        if signatures:
+            kept.disable_compile()
+        return cast(Function, kept)
 
     return wrap
+
+
+@functools.cache
+def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return what changes when a file of a folder does."""
+    files = sorted(folder.glob("*.py"))
+    return tuple((file.name, stat.st_mtime_ns, stat.st_size) for file in files for stat in [file.stat()])
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 import otm
 from otm.sequence import BlockVerification, SpeculativeSampling, ZerothOrder, rank_decoders
-from otm.tabular import Approximate, OneTable, Table, Tabular, latex_escaped
+from otm.tabular import Approximate, OneTable, Table, Tabular, columns, latex_escaped, markdown
 
 PROBLEM = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=otm.IID(2))
 LONGEST_REPR = 140
@@ -199,3 +199,13 @@ def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(otm.errors.MissingPackage, match="Run `pip install pandas`"):
         RESULTS["Estimate"]().to_pandas()
+
+
+class TestTextsInTables:
+    def test_columns_end_or_begin_together_and_rules_are_as_wide(self) -> None:
+        lines = columns([("name", "1"), None, ("a", "1,000")], right=[1])
+        assert lines == ["name      1", "────  ─────", "a     1,000"]
+
+    def test_a_cell_of_markdown_stays_one_cell(self) -> None:
+        written = markdown(("P(a | b)", ""), [("two\nlines", r"\| escaped")], right=[1]).splitlines()
+        assert written == [r"| P(a \| b) | |", "|---|---:|", r"| two lines | \| escaped |"]

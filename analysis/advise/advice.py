@@ -22,6 +22,9 @@ from .texts import Text, continued
 LEAST_TEXTS = 3
 """Texts of the first look, at least, whatever they take."""
 
+_FINALISTS = 2
+"""Plans of each family that are timed in the end."""
+
 LEAST_ROUNDS = 3
 """Rounds of the clock in a look for the plans that promise most, at least; the others get one."""
 
@@ -271,7 +274,7 @@ class _Measurement:
         )
 
 
-def _best_of(plans: Sequence[Plan], guessed: Any, family: str, most: int = 2) -> list[int]:
+def _best_of(plans: Sequence[Plan], guessed: Any, family: str) -> list[int]:
     """Return the plans of a family that promise most."""
     mine = [index for index, plan in enumerate(plans) if plan.family == family]
-    return sorted(mine, key=lambda index: -float(guessed[index]))[:most]
+    return sorted(mine, key=lambda index: -float(guessed[index]))[:_FINALISTS]

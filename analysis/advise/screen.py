@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from otm.commands.printing import paragraph
 from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
 from otm.tabular import columns
 from otm.trees import CostSurface
@@ -17,8 +17,6 @@ from .engines import chain_settings, engine_chain, likeliest_settings
 from .lost import SEVERAL, Lost, Share
 from .trial import Trial
 
-WIDTH = 80
-"""Columns."""
 _NAME, _NAME_OF_TRIAL = 34, 27
 """Columns of a plan's name, at most, in the two tables."""
 
@@ -126,7 +124,7 @@ def _limits(advice: Advice) -> Iterator[str]:
     }
     most = max(reliefs, key=reliefs.__getitem__)
     shares = [100.0 * part / whole for part in best.seconds]
-    yield from _paragraph(
+    yield from paragraph(
         "limits",
         f"{most}, the fastest plan would give {reliefs[most]:.2f} x. First drafts are accepted "
         f"{100 * (advice.chains[0] - 1.0):.0f} % of the time; a draft call takes "
@@ -139,20 +137,20 @@ def _limits(advice: Advice) -> Iterator[str]:
     if best.plan.decoder.num_nodes >= advice.asked.limits.nodes:
         bounds.append(f"--max-nodes {advice.asked.limits.nodes}")
     if bounds:
-        yield from _paragraph("", f"the fastest plan stands at {' and '.join(bounds)}: more may pay")
+        yield from paragraph("", f"the fastest plan stands at {' and '.join(bounds)}: more may pay")
 
 
 def _lost(gone: Lost) -> Iterator[str]:
     accepted = gone.accepted
     sure = "" if math.isnan(accepted.low) else f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})"
-    yield from _paragraph(
+    yield from paragraph(
         "lost",
         f"at {gone.positions} random positions {100 * accepted.value:.0f} %{sure} of first drafts are accepted; lost are "
         f"{_parts(gone.parts, PARTS)}. With its likeliest {gone.size} drafts of at most {gone.length} in a row this draft wins "
         f"{gone.tokens.value:.2f} tokens a call; one that knew the target would win {gone.clairvoyant.value:.2f}",
     )
     if (several := gone.several) is not None:
-        yield from _paragraph(
+        yield from paragraph(
             "",
             f"the fastest plan begins with {several.drafts} drafts: of so many, drawn independently, {several.verifier} accepts "
             f"one {100 * several.accepted.value:.0f} % of the time; lost are {_parts(several.parts, SEVERAL)}",
@@ -160,7 +158,7 @@ def _lost(gone: Lost) -> Iterator[str]:
     if (rounding := gone.rounding) is not None:
         k = 1 if several is None else several.drafts
         gain, here, anywhere = rounding.gain.value, k * rounding.draft_tv.value, k * rounding.most
-        yield from _paragraph(
+        yield from paragraph(
             "",
             f"drawn from masses in bfloat16, one draft is accepted {100 * abs(gain):.3f} percentage points "
             f"{'less' if gain < 0 else 'more'} often, and the output is {rounding.output_tv.value:.1e} from the target in total "
@@ -179,7 +177,7 @@ def _costs(advice: Advice, surroundings: Mapping[str, Any], passes: CostSurface)
     nodes = advice.model.target[0]
     shown = [0, *sorted({nodes[len(nodes) // 2], nodes[-1]} - {0})]
     calls = ", ".join(f"{n}: {1e3 * advice.model.checking(n):.1f}" for n in shown)
-    yield from _paragraph(
+    yield from paragraph(
         "costs",
         f"real steps timed here, batch 1 ({', '.join(f'{name} {value}' for name, value in surroundings.items())}): a draft call "
         f"{1e3 * sum(advice.model.draft):.1f} ms, target calls by nodes checked {calls} ms. Timed alone, a call of one token takes "
@@ -192,7 +190,7 @@ def _costs(advice: Advice, surroundings: Mapping[str, Any], passes: CostSurface)
 
 def _measured(advice: Advice) -> Iterator[str]:
     ended = "" if advice.decided else "; the budget ended before the interval decided"
-    yield from _paragraph(
+    yield from paragraph(
         "basis",
         f"{advice.texts} texts of the target from {advice.prompts} prompts, acceptance exact given the text; "
         f"{advice.rounds} rounds of timing; {advice.num_plans} plans of at most {advice.asked.limits.nodes} nodes and depth "
@@ -204,16 +202,12 @@ def _engines(advice: Advice, draft: str) -> Iterator[str]:
     chain = engine_chain(advice.chains, advice.model, timed=advice.chain.over_plain)
     gives = f"where only the passes cost, a chain of {chain.length} gives {chain.speedup.over('plain decoding')}"
     if not chain.may_pay:
-        yield from _paragraph("engines", f"{gives}: configure no draft model in vLLM, SGLang, TensorRT-LLM or llama.cpp")
+        yield from paragraph("engines", f"{gives}: configure no draft model in vLLM, SGLang, TensorRT-LLM or llama.cpp")
         return
     doubt = "" if chain.speedup.low > 1.0 else ", so it may not pay: compare in the engine before you keep it"
-    yield from _paragraph("engines", f"{gives}{doubt}")
+    yield from paragraph("engines", f"{gives}{doubt}")
     for engine, text in chain_settings(draft, chain.length).items():
         # One line each, however long: it is there to be copied.
         yield f"  {engine}: {text}"
     if isinstance(tree := advice.best.plan.decoder, LikeliestTree):
         yield f"  SGLang, tree: {likeliest_settings(draft, tree)}"
-
-
-def _paragraph(title: str, text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=f"{title:8}", subsequent_indent=" " * 8, break_on_hyphens=False)

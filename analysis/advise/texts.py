@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,6 @@ def continued(
     eos: int | None,
     seed: int,
     round_number: int,
-    tick: Callable[[], object] = lambda: None,
 ) -> Iterator[Text]:
     """Continue every prompt once by samples from the target.
 
@@ -56,7 +55,6 @@ def continued(
         num_tokens: tokens at most; fewer where a text ends or a model's positions do.
         eos: the token that ends a text.
         seed, round_number: name the samples; other rounds are independent.
-        tick: called after each text.
 
     Yields:
         Text: one at a time; its distributions are large.
@@ -76,5 +74,4 @@ def continued(
             continue  # the prompt leaves no room
         draft.forget()
         whole = draft.next_batch([context[: len(prefix) + i] for i in range(len(rows))])
-        tick()
         yield Text(number, tuple(prefix), np.array(context[len(prefix) :]), whole, np.array(rows))

@@ -88,10 +88,10 @@ def tried(
             if way is None:
                 known.append((tuple(prompt), tokens))
         clock.round([row.plan.decoder for row in advice.rows])
-    return [_trial(advice, clock, way, done[index], done[0]) for index, way in enumerate(ways)] if known else []
+    return [_trial(clock, way, done[index], done[0]) for index, way in enumerate(ways)] if known else []
 
 
-def _trial(advice: Advice, clock: Clock, way: Row | None, done: Sequence[float], plain: Sequence[float]) -> Trial:
+def _trial(clock: Clock, way: Row | None, done: Sequence[float], plain: Sequence[float]) -> Trial:
     """Compare what was done with what was predicted."""
     texts, tokens, calls, seconds = done
     each = predicted_text(clock, None, plain[1] / plain[0]) / (plain[1] / plain[0])

@@ -52,9 +52,7 @@ class Grid:
     context: int = 128
 
 
-def measure_latency(
-    pair: Pair, grid: Grid | None = None, *, seconds: float = 60.0, least: int = 5, tick: Callable[[], object] = lambda: None
-) -> dict[str, Any]:
+def measure_latency(pair: Pair, grid: Grid | None = None, *, seconds: float = 60.0, least: int = 5) -> dict[str, Any]:
     """Time every cell of a grid on both models, and return medians and quartiles in seconds.
 
     The cells take turns, so that a slow minute of a shared machine hits all of them and ratios keep their meaning.
@@ -64,7 +62,6 @@ def measure_latency(
         grid: what to time; the default is SpecTr's tables at all lengths to 8, and trees of up to 64 nodes.
         seconds: stop after the round that passes this time.
         least: rounds at least, ≥ 1.
-        tick: called after each round.
 
     Returns:
         A JSON-ready record: `passes` and `tree` by model, `draft_step` (one more token of the draft model, as a distribution on
@@ -84,7 +81,7 @@ def measure_latency(
                 cells["passes", side, length, batch] = _pass_cell(model, cache, _tokens(batch, length, pair))
         for count in chosen.nodes:
             cells["tree", side, count] = _tree_cell(language_models[side], count, chosen.context)
-    times = _take_turns(cells, seconds=seconds, least=least, synchronise=_synchroniser(pair.device), tick=tick)
+    times = _take_turns(cells, seconds=seconds, least=least, synchronise=_synchroniser(pair.device))
     return _record(chosen, {name: _summary(values) for name, values in times.items()})
 
 
@@ -201,7 +198,12 @@ def _tree_cell(model: CausalModel, num_nodes: int, context: int) -> _Cell:
 
 
 def _take_turns(
-    cells: Mapping[Any, _Cell], *, seconds: float, least: int, synchronise: Callable[[], object], tick: Callable[[], object]
+    cells: Mapping[Any, _Cell],
+    *,
+    seconds: float,
+    least: int,
+    synchronise: Callable[[], object],
+    tick: Callable[[], object] = lambda: None,
 ) -> dict[Any, list[float]]:
     times: dict[Any, list[float]] = {name: [] for name in cells}
     for cell in cells.values():

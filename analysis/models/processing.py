@@ -77,13 +77,14 @@ def settings_of(
     ]
 
 
-def distributions(logits: Any, settings: Sequence[Processing], *, as_weights: bool = False) -> Iterator[tuple[Any, Any]]:
+def distributions(logits: Any, settings: Sequence[Processing], *, for_rows: bool = False) -> Iterator[tuple[Any, Any]]:
     """Yield the probabilities of each setting and their logarithms, `(..., V)` each, of the logits' array kind and dtype.
 
     Args:
         logits: `(..., V)`, float32 or float64, NumPy or torch.
         settings: what is done with the logits.
-        as_weights: for what divides rows by their sums itself and takes its own logarithms: exp((z − max z)/T) will do.
+        for_rows: for compiled rows: float64 whatever the logits are, and of what top-p keeps exp((z − max z)/T) will do, since what
+            it drops is left out before a row is divided by its sum.
 
     Logarithms are finite everywhere, meaningless where the probability is 0, and None where none are at hand.
     """
@@ -95,11 +96,11 @@ def distributions(logits: Any, settings: Sequence[Processing], *, as_weights: bo
             # A device sorts as fast as it divides; the extremes, and other filters, are rare.
             yield processing(logits), None
         elif top_p in (None, 1.0):
-            yield _softmax(_scaled(logits, logits.max(axis=-1, keepdims=True), temperature), as_weights)
+            yield _softmax(_scaled(logits, logits.max(axis=-1, keepdims=True), temperature), for_rows)
         else:
             if likeliest is None:
                 likeliest = _largest(logits, max(1, logits.shape[-1] // _PART))
-            yield _nucleus(logits, likeliest, temperature, top_p, as_weights)
+            yield _nucleus(logits, likeliest, temperature, top_p, for_rows)
 
 
 def _nucleus_alone(processing: Processing) -> bool:
@@ -119,7 +120,7 @@ def _largest(logits: np.ndarray, count: int) -> np.ndarray:
 
 
 def _nucleus(
-    logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_p: float, as_weights: bool
+    logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_p: float, for_rows: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the distribution and its finite logarithm; the tokens kept are those that `otm.from_logits` keeps."""
     import torch
@@ -138,7 +139,7 @@ def _nucleus(
     for row in np.flatnonzero(keep.sum(axis=-1) != count):
         keep[row] = Processing(temperature=temperature, top_p=top_p)(rows[row]) > 0
     mass *= torch.from_numpy(keep)
-    if as_weights:
+    if for_rows:
         return mass.numpy().reshape(shape), None
     return tuple(array.reshape(shape) for array in _normalised(mass, scaled))  # type: ignore[return-value]
 
@@ -169,13 +170,20 @@ def _scaled(logits: np.ndarray, largest: np.ndarray, temperature: float) -> np.n
     return scaled
 
 
-def _softmax(scaled: np.ndarray, as_weights: bool) -> tuple[np.ndarray, np.ndarray | None]:
+def _softmax(scaled: np.ndarray, for_rows: bool) -> tuple[np.ndarray, np.ndarray | None]:
     """Return exp(x)/Σ exp(x) and its finite logarithm; torch's exponential is three times as fast as NumPy's."""
     import torch
 
-    if as_weights:
-        return torch.from_numpy(scaled).exp_().numpy(), None
-    return _normalised(torch.from_numpy(scaled).exp(), scaled)
+    mass = torch.from_numpy(scaled).exp()
+    if not for_rows:
+        return _normalised(mass, scaled)
+    wide, logs = (a.astype(np.float64, copy=False) for a in (mass.numpy(), scaled))
+    whole = wide.sum(axis=-1, keepdims=True)  # torch's sum depends, in the last bits, on its number of threads
+    wide *= 1.0 / whole  # a division takes four times as long
+    logs -= np.log(whole)
+    if logs.min() == -np.inf:
+        np.maximum(logs, np.finfo(np.float64).min, out=logs)
+    return wide, logs
 
 
 def _normalised(mass: Any, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import otm
+from otm.sequence.models import OneByOne
 
 from ..errors import AnalysisError
 from ..files import write_json
@@ -115,7 +116,7 @@ def _can_show_pattern(drafts: list[list[int]]) -> bool:
 Memory = dict[tuple[int, tuple[int, ...]], NDArray[np.float64]]
 
 
-class _Recorder:
+class _Recorder(OneByOne):
     """One side of a pair as a language model, top-k processed, that remembers and records what it was asked."""
 
     def __init__(self, pair: Pair, side: int, memory: Memory) -> None:
@@ -135,10 +136,6 @@ class _Recorder:
             self.memory[key] = to_numpy(otm.from_logits(logits.double(), top_k=FIGURE4_TOP_K))
         self.asked[key[1]] = self.memory[key]
         return self.memory[key]
-
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return one distribution per context."""
-        return np.stack([self.next(context) for context in contexts])
 
     def sparse(self) -> list[dict[str, Any]]:
         """Return the recorded conditionals, non-zero entries only."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import otm
 from otm.overlap import OverlapCurve
 from otm.races import matching_probabilities
+from otm.tabular import columns
 from otm.verifiers import gamma_star
 
 from ..models.processing import Setting, distributions
@@ -39,6 +40,7 @@ _SINGLE = {
     "index_most_race": ("(8): the Poisson representation's index, and a race's rank, take at most", "bits"),
 }
 _TITLE = "the papers' quantities"
+_MOST_INDICES = 64
 _CELLS = 512
 _RATIO = 1.05
 
@@ -153,13 +155,13 @@ def rank_entropy(problem: otm.Problem, *, draws: int, rng: np.random.Generator) 
     return float(-(shares * np.log2(shares)).sum() + (len(counts) - 1) / (2 * draws * math.log(2)))
 
 
-def greedy_index_entropy(problem: otm.Problem, *, most: int = 64) -> tuple[float, float]:
+def greedy_index_entropy(problem: otm.Problem) -> tuple[float, float]:
     """Return a lower bound on the entropy, in bits, of the index that greedy rejection selects, and the mass that it leaves open.
 
-    Pr(K = k) is what the k-th i.i.d. draft adds to recursive rejection; indices beyond `most` count as one. Where nothing is left
+    Pr(K = k) is what the k-th i.i.d. draft adds to recursive rejection; indices beyond 64 count as one. Where nothing is left
     open the bound is the entropy.
     """
-    curve = np.asarray(otm.acceptance_curve(otm.RecursiveRejection(), problem, k=range(1, most + 1)))
+    curve = np.asarray(otm.acceptance_curve(otm.RecursiveRejection(), problem, k=range(1, _MOST_INDICES + 1)))
     rest = max(0.0, 1.0 - float(curve[-1]))
     shares = np.append(np.diff(curve, prepend=0.0), rest)
     shares = shares[shares > 0]
@@ -169,9 +171,8 @@ def greedy_index_entropy(problem: otm.Problem, *, most: int = 64) -> tuple[float
 def bounds_table(problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np.random.Generator) -> str:
     """Return the papers' quantities of one pair of distributions as text."""
     values = _quantities(problem, ks)
-    lines = [f"{_TITLE:25}" + "".join(f"{f'k = {k}':>11}" for k in ks)]
-    for stem, (words, _) in _PER_K.items():
-        lines.append(f"{words:25}" + "".join(f"{values[f'{stem}_k{k}']:11.4f}" for k in ks))
+    rows = [(words, *(f"{values[f'{stem}_k{k}']:.4f}" for k in ks)) for stem, (words, _) in _PER_K.items()]
+    lines = columns([(_TITLE, *(f"k = {k}" for k in ks)), *rows], right=range(1, 1 + len(ks)))
     lines.append("Theorem 1 with its best set is the optimum")
     race = float(otm.acceptance(otm.Race(), problem))
     lines.append(f"race, k = 1: {race:.4f}, by Lemma 3.1 at least {values['race_lemma']:.4f}")

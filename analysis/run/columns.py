@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._arrays import reserve
 from otm._numba import compiled
 from otm.table.table import Wanted, unchecked_table
 
@@ -23,6 +24,7 @@ Compared = tuple[Any, Any, Any]
 
 _ROWS_AT_ONCE = 1 << 18  # elements of a chunk on the host: what the table itself works on at once
 _ROWS_ON_DEVICE = 1 << 25
+_ARRAYS = 10  # of a chunk: logits, masses and logarithms of both models, and what the table allocates
 
 
 def table_of_logits(
@@ -50,14 +52,18 @@ def _chunk(draft: Any, target: Any, settings: Sequence[Setting], wanted: Wanted,
     if precision == "float64":
         draft, target = (z.astype(np.float64) if isinstance(z, np.ndarray) else z.double() for z in (draft, target))
     values = []
-    # Compiled rows are divided by their sums, and their logarithms taken, as they are read.
-    as_weights = isinstance(draft, np.ndarray) and compiled("otm.table.compiled") is not None
-    for (p, log_p), (q, log_q) in zip(
-        distributions(draft, [setting.draft for setting in settings], as_weights=as_weights),
-        distributions(target, [setting.target for setting in settings], as_weights=as_weights),
+    orders: dict[int, list[NDArray[np.int64]]] = {}
+    reserve(_ARRAYS * draft.shape[0] * draft.shape[1])
+    for_rows = isinstance(draft, np.ndarray) and compiled("otm.table.compiled.rows") is not None
+    for setting, (p, log_p), (q, log_q) in zip(
+        settings,
+        distributions(draft, [setting.draft for setting in settings], for_rows=for_rows),
+        distributions(target, [setting.target for setting in settings], for_rows=for_rows),
         strict=True,
     ):
-        table = unchecked_table(p, q, log_p, log_q, wanted)
+        # Where nothing is dropped the logarithm of q/p is that of the logits, divided by the temperature: one order for all.
+        alike = log_p is not None and log_q is not None and setting.draft.temperature == setting.target.temperature
+        table = unchecked_table(p, q, log_p, log_q, wanted, orders=orders if alike else None)
         parts = [table.values, *(table.description[name][None] for name in wanted.descriptions)]
         values.append(np.concatenate([x if isinstance(x, np.ndarray) else x.cpu().numpy() for x in parts]))
     return np.stack(values)

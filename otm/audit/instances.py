@@ -26,7 +26,7 @@ from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter
 from otm.examples import zipf
 from otm.problem import Problem
-from otm.sequence.models import LanguageModel, MarkovModel, TableModel
+from otm.sequence.models import LanguageModel, MarkovModel, OneByOne, TableModel
 
 INSTANCES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "two tokens": ((0.75, 0.25), (0.5, 0.5)),
@@ -225,7 +225,7 @@ def chained_models() -> dict[str, tuple[MarkovModel, MarkovModel]]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Windowed:
+class Windowed(OneByOne):
     """A model that leaves a few positions to chance: before and after them the last token comes again, 0 in the beginning.
 
     Args:
@@ -252,10 +252,6 @@ class Windowed:
         law = np.zeros(self.num_tokens)
         law[context[-1] if len(context) else 0] = 1.0
         return law
-
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return it for each of several."""
-        return np.stack([self.next(context) for context in contexts])
 
 
 def step_models(length: int) -> dict[str, tuple[LanguageModel, LanguageModel]]:

@@ -28,11 +28,11 @@ from otm.audit.joint_audit import (
 )
 from otm.audit.tracing import MOST_SECONDS
 from otm.pmf import check_count
-from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
+from otm.sequence.models import LanguageModel, OneByOne, check_context, check_model, next_distribution
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _After:
+class _After(OneByOne):
     """A model after a context: what the step sees as the beginning."""
 
     model: LanguageModel
@@ -47,10 +47,6 @@ class _After:
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
         """Return the distribution after the tokens so far."""
         return absorbed(self._law, self.end)(tuple(int(token) for token in context)).copy()
-
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return it for each of several."""
-        return np.stack([self.next(context) for context in contexts])
 
     @functools.cached_property
     def _law(self) -> Next:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from otm.errors import InvalidParameter
 from otm.pmf import as_pmf
+from otm.sequence.models import OneByOne
 
 
 @dataclasses.dataclass(eq=False)
@@ -52,7 +53,7 @@ class ToyOutput:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ToyLanguage:
+class ToyLanguage(OneByOne):
     """A model whose next token after x₁ … x_n has the law in row (Σ i (x_i + 1)) mod R of a table.
 
     Args:
@@ -82,10 +83,6 @@ class ToyLanguage:
             sum(i * (token + 1) for i, token in enumerate(context, start=1)) % len(self.table)
         ]
         return law.copy()
-
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return the distributions after each of several contexts."""
-        return np.stack([self.next(context) for context in contexts])
 
     def __call__(
         self, input_ids: Any, attention_mask: Any = None, cache: ToyCache | None = None, use_cache: bool = True

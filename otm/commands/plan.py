@@ -12,12 +12,11 @@ import dataclasses
 import json
 import math
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from otm.commands.printing import shown
+from otm.commands.printing import paragraph, shown
 from otm.errors import InvalidParameter, OtmError
 from otm.tabular import columns
 from otm.trees import (
@@ -39,9 +38,6 @@ from otm.trees import (
     vllm_lengths,
     vllm_simulation,
 )
-
-WIDTH = 80
-"""Columns of the answer."""
 
 MAX_ROWS = 10
 """Rows of a table by batch and context that are shown."""
@@ -110,7 +106,7 @@ def answer(options: argparse.Namespace) -> str:
         *_headline(plan),
         "",
         *_record(options, record),
-        *_paragraph("costs", _described(costs)),
+        *paragraph("costs", _described(costs)),
         "",
         *_table(plan),
         *_limits(plan, record),
@@ -205,7 +201,7 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
             )
         else:
             yield f"SPECULATE in {len(drafting)} of {len(plan.choices)} cells; {open_} undecided; in the others do not"
-        yield from _paragraph("", _interval_words(plan), indent=2)
+        yield from paragraph("", _interval_words(plan), indent=2)
         return
     (choice,) = plan.choices
     if choice.verdict == "do not speculate":
@@ -222,7 +218,7 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
     if choice.over_engine is not None and plan.engine_length is not None:
         who = "" if choice.length else "plain decoding is "
         yield f"  {who}{choice.over_engine.over('what the engine ran')}: {_drafts(plan.engine_length)} a step"
-    yield from _paragraph("", _interval_words(plan), indent=2)
+    yield from paragraph("", _interval_words(plan), indent=2)
 
 
 def _drafts(count: float) -> str:
@@ -240,26 +236,26 @@ def _interval_words(plan: LengthPlan, where: str = "in brackets") -> str:
 
 def _record(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
     """Say what was read, and what it cannot say."""
-    yield from _paragraph("record", f"{Path(options.file).name}: {_counts(record)}; {record.convention}")
+    yield from paragraph("record", f"{Path(options.file).name}: {_counts(record)}; {record.convention}")
     means = f"tokens a step: {record.pooled_mean:.3f} pooled over steps"
     if record.unit == "request" and len(record.parts) > 1:
         low, high = request_mean_interval(record, confidence=options.confidence)
         means += f"; {record.request_mean:.3f} mean of requests ({low:.3f} to {high:.3f})"
     elif record.reported_mean is not None:
         means += f"; {record.reported_mean:.3f} mean of requests, as the file says"
-    yield from _paragraph("", means)
-    yield from _paragraph("", _lengths_words(record))
+    yield from paragraph("", means)
+    yield from paragraph("", _lengths_words(record))
     if record.censoring == "observed" and all(part.pairs is not None for part in record.parts):
         with contextlib.suppress(InvalidParameter):  # no long steps beside short ones
             check = check_lengths(record)
             if check.contradicted:
-                yield from _paragraph(
+                yield from paragraph(
                     "",
                     f"THEY ARE NOT independent: of first drafts {check.longer:.2f} are accepted in long steps, "
                     f"{check.shorter:.2f} in short ones. What is corrected is off: go by the bounds",
                 )
     for note in record.notes:
-        yield from _paragraph("", note)
+        yield from paragraph("", note)
 
 
 def _counts(record: AcceptanceRecord) -> str:
@@ -303,14 +299,15 @@ def _table(plan: LengthPlan) -> Iterator[str]:
         (choice,) = plan.choices
         yield from _columns(plan, choice)
         return
-    yield " batch context drafts  x plain               x what the engine ran"
+    rows = [("batch", "context", "drafts", "x plain", "x what the engine ran")]
     for choice in plan.choices[:MAX_ROWS]:
         engine = "" if choice.over_engine is None else str(choice.over_engine)
         plain = str(choice.over_plain) if choice.length else f"1; best {choice.best[1].value:.2f}"
         marks = ("*" if choice.reach == "at the limit" or choice.limited_by_costs else "") + (
             "?" * (choice.verdict == "undecided")
         )
-        yield f"{choice.batch:6} {choice.context:7} {choice.length:5}{marks:2} {plain:21} {engine}".rstrip()
+        rows.append((f"{choice.batch}", f"{choice.context}", f"{choice.length}{marks:2}", plain, engine))
+    yield from columns(rows, right=(0, 1, 2))
     if any(choice.verdict == "undecided" for choice in plan.choices):
         yield "  ? the interval contains 1"
     if len(plan.choices) > MAX_ROWS:
@@ -324,32 +321,32 @@ def _columns(plan: LengthPlan, choice: LengthChoice) -> Iterator[str]:
         -MAX_COLUMNS:
     ]
     known = plan.estimate.tokens
-    tokens = [f"{known[n]:6.2f}" if n < known.size and not math.isnan(known[n]) else "     +" for n in shown]
-    yield "drafts   " + "".join(f"{n:6}" for n in shown)
-    yield "tokens   " + "".join(tokens)
-    yield "x plain  " + "".join(f"{choice.curve[n]:6.2f}" for n in shown)
+    rows = [
+        ("drafts", *map(str, shown)),
+        ("tokens", *(f"{known[n]:.2f}" if n < known.size and not math.isnan(known[n]) else "+" for n in shown)),
+        ("x plain", *(f"{choice.curve[n]:.2f}" for n in shown)),
+    ]
+    yield from columns(rows, right=range(1, len(rows[0])))
 
 
 def _limits(plan: LengthPlan, record: AcceptanceRecord) -> Iterator[str]:
     """Say where the answer ends because the measurements end."""
     if any(choice.reach == "at the limit" for choice in plan.choices):
-        yield from _paragraph(
+        yield from paragraph(
             "limit",
             f"{'* ' * (len(plan.choices) > 1)}{plan.measured} drafts are the most that were measured: more may pay. Run the engine "
             f"with more, or --extend {2 * plan.measured}.",
         )
     if any(choice.reach == "beyond" for choice in plan.choices):
-        yield from _paragraph(
-            "limit", f"beyond {plan.measured} drafts acceptance is extrapolated, at the last position's rate."
-        )
+        yield from paragraph("limit", f"beyond {plan.measured} drafts acceptance is extrapolated, at the last position's rate.")
     if any(choice.limited_by_costs for choice in plan.choices):
-        yield from _paragraph(
+        yield from paragraph(
             "limit", f"costs are measured up to {plan.costs.longest} drafts: measure longer calls, or --extrapolate-costs."
         )
     if any(choice.costs_extrapolated for choice in plan.choices):
-        yield from _paragraph("limit", "some costs are extrapolated beyond what was measured.")
+        yield from paragraph("limit", "some costs are extrapolated beyond what was measured.")
     if record.unlocated > 0.02:
-        yield from _paragraph("limit", f"{record.unlocated:.2f} accepted drafts a step lie beyond the record's list.")
+        yield from paragraph("limit", f"{record.unlocated:.2f} accepted drafts a step lie beyond the record's list.")
 
 
 def _budget(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
@@ -359,9 +356,9 @@ def _budget(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[s
     seen = "counted on steps that the split had not seen" if plan.held_out else "too large: chosen on the same counts"
     lengths = sorted(plan.lengths.tolist(), reverse=True)
     if len(lengths) == 1:
-        yield from _paragraph("budget", f"the record has one request, with which nothing is shared: it drafts {lengths[0]}.")
+        yield from paragraph("budget", f"the record has one request, with which nothing is shared: it drafts {lengths[0]}.")
         return
-    yield from _paragraph(
+    yield from paragraph(
         "budget",
         f"{options.budget} drafts a call over {len(lengths)} requests: {plan.tokens:.2f} tokens split by survival ({seen}), "
         f"{plan.even_tokens:.2f} in equal shares; {lengths[0]} to {lengths[-1]} drafts a request.",
@@ -379,7 +376,7 @@ def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Ite
     yield "or --costs with what was measured (a record of `latency`, say)."
     yield ""
     yield from _record(options, record)
-    yield from _paragraph("", _interval_words(plans[0], "at least:"))
+    yield from paragraph("", _interval_words(plans[0], "at least:"))
     yield ""
     rows = [
         ("a draft costs, in target calls", *(f"{ratio:g}" for ratio in COST_RATIOS)),
@@ -393,10 +390,3 @@ def _without_costs(options: argparse.Namespace, record: AcceptanceRecord) -> Ite
     if any(choice.reach == "at the limit" for choice in choices):
         yield f"* the most that was measured: more may pay. --extend {2 * plans[0].measured} goes on."
     yield from _budget(options, record)
-
-
-def _paragraph(title: str, text: str, *, indent: int = 8) -> list[str]:
-    """Return lines of at most `WIDTH` columns below a title."""
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=f"{title:{indent}}", subsequent_indent=" " * indent, break_on_hyphens=False
-    )

@@ -6,6 +6,10 @@ import contextlib
 import io
 import os
 import sys
+import textwrap
+
+WIDTH = 80
+"""Columns of a screen."""
 
 
 def give_up_output() -> None:
@@ -26,3 +30,10 @@ def shown(text: str, *, command: str) -> bool:
             print(f"otm {command}: the report cannot be written ({error.strerror}). Send it elsewhere.", file=sys.stderr)
             return False
     return True
+
+
+def paragraph(title: str, text: str, *, indent: int = 8) -> list[str]:
+    """Return lines of at most `WIDTH` columns beside a title."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=f"{title:{indent}}", subsequent_indent=" " * indent, break_on_hyphens=False
+    )

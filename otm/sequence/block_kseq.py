@@ -11,16 +11,15 @@ from otm.drafts.iid import IID
 from otm.pmf import check_count
 from otm.problem import Problem
 from otm.sequence.block_verification import next_weight, pass_probability
-from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step
-from otm.sequence.models import Context, LanguageModel
+from otm.sequence.decoder import Conditionals, DraftTree, Step
 from otm.sequence.source import Source
-from otm.sequence.vertex_decoder import children_of, grow_by_law
+from otm.sequence.vertex_decoder import LawDecoder, children_of
 from otm.trees.shape import TreeShape
 from otm.verifiers.kseq import gamma_star
 
 
 @dataclasses.dataclass(frozen=True)
-class BlockKSeq(StaticDecoder):
+class BlockKSeq(LawDecoder):
     """Draft K sequences; verify each as a block with starting weight 1/γ*; take the first that keeps a token.
 
     w₀ = 1/γ*, w_i = min(1, w_{i−1} q/p), and prefix i ≥ 1 of a sequence passes with probability Z_i/(Z_i + 1 − w_i), as in block
@@ -69,10 +68,6 @@ class BlockKSeq(StaticDecoder):
     def gamma(self, draft: np.ndarray, target: np.ndarray) -> float:
         """Return γ* of the first token."""
         return float(gamma_star(Problem(draft=draft, target=target, law=IID(self.num_drafts))))
-
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
-        """Draw K sequences level by level."""
-        return grow_by_law(self.shape, model, context, self.law, source)
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Go through the sequences in their order; each is tested from its longest prefix down."""

@@ -17,15 +17,15 @@ from otm.divergences import divergence_term
 from otm.drafts.base import Law
 from otm.drafts.top_k import TopK
 from otm.pmf import check_instance, settle_counts
-from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step, check_asked, evaluate
+from otm.sequence.decoder import Conditionals, DraftTree, Step, check_asked, evaluate
 from otm.sequence.models import Context, LanguageModel
-from otm.sequence.source import Outcomes, Source
-from otm.sequence.vertex_decoder import grow_by_law
+from otm.sequence.source import Outcomes
+from otm.sequence.vertex_decoder import LawDecoder
 from otm.trees.shape import TreeShape
 
 
 @dataclasses.dataclass(frozen=True)
-class GreedyChain(StaticDecoder):
+class GreedyChain(LawDecoder):
     """A decoder that drafts the likeliest token again and again, and keeps drafts by a test of its own: lossy."""
 
     length: int
@@ -46,10 +46,6 @@ class GreedyChain(StaticDecoder):
     def law(self, num_drafts: int) -> Law:
         """The likeliest token."""
         return TopK(num_drafts)
-
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
-        """Draw token after token, one call of the draft model each."""
-        return grow_by_law(self.shape, model, context, self.law, source)
 
     @abc.abstractmethod
     def kept_law(self, tokens: NDArray[np.int64], rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -27,10 +27,10 @@ from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.pmf import settle_counts
 from otm.sequence.block_verification import verify_block
-from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step
-from otm.sequence.models import Context, LanguageModel
+from otm.sequence.decoder import Conditionals, DraftTree, Step
+from otm.sequence.models import Context
 from otm.sequence.source import Source
-from otm.sequence.vertex_decoder import children_of, grow_by_law
+from otm.sequence.vertex_decoder import LawDecoder, children_of
 from otm.trees.shape import TreeShape
 
 MOST_ODDS = 1e100
@@ -38,7 +38,7 @@ MOST_ODDS = 1e100
 
 
 @dataclasses.dataclass(frozen=True)
-class GreedyMultipath(StaticDecoder):
+class GreedyMultipath(LawDecoder):
     """Draw K i.i.d. sequences, select the one that is highest in the order of q/p, and verify it as a block.
 
     Selected with probability s(x) after each of its prefixes (the formula of the module), the sequence goes through block
@@ -88,10 +88,6 @@ class GreedyMultipath(StaticDecoder):
     def law(self, num_drafts: int) -> Law:
         """Independent drafts."""
         return IID(num_drafts)
-
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
-        """Draw level by level, one call of the draft model per level."""
-        return grow_by_law(self.shape, model, context, self.law, source)
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Descend to the highest-ranked sequence, then verify it as a block against the law by which it was selected."""

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import as_pmf, check_count
-from otm.sequence.models import LanguageModel, check_context, sequence_law
+from otm.sequence.models import LanguageModel, OneByOne, check_context, sequence_law
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BlockMarginals:
+class BlockMarginals(OneByOne):
     """A draft model whose law at a position ignores the path to it.
 
     Args:
@@ -68,10 +68,6 @@ class BlockMarginals:
                 "Draft at most the block's length, from its start."
             )
         return np.asarray(self.rows[position])
-
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Look each position up."""
-        return np.stack([self.next(context) for context in contexts])
 
 
 def block_marginals(model: LanguageModel, *, context: Sequence[int], length: int) -> BlockMarginals:

@@ -7,6 +7,7 @@ contexts in one forward pass.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import itertools
@@ -46,6 +47,18 @@ class LanguageModel(Protocol):
         ...
 
 
+class OneByOne(abc.ABC):
+    """A model that answers for several contexts by answering for each."""
+
+    @abc.abstractmethod
+    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
+        """Return the next-token distribution `(V,)` after a context."""
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return the distributions `(n, V)` after n contexts, in their order."""
+        return np.stack([self.next(context) for context in contexts])
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ZerothOrder:
     """A model without memory: every token has the same distribution, whatever came before.
@@ -82,7 +95,7 @@ class ZerothOrder:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class MarkovModel:
+class MarkovModel(OneByOne):
     """A Markov chain of order m: the next token depends on the last m tokens.
 
     Contexts shorter than m are filled up on the left with token 0.
@@ -133,13 +146,9 @@ class MarkovModel:
         padded = (0,) * (self.order - len(recent)) + recent
         return np.asarray(self.table[padded], dtype=np.float64)
 
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Look up each context."""
-        return np.stack([self.next(context) for context in contexts])
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class TableModel:
+class TableModel(OneByOne):
     """A model given by a table from context to next-token distribution, as captured from a real one.
 
     Args:
@@ -182,10 +191,6 @@ class TableModel:
                 f"The context must be one of the {len(self.table)} in the table; {key} is not. Capture it as well."
             )
         return np.asarray(self.table[key], dtype=np.float64)
-
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Look each context up."""
-        return np.stack([self.next(context) for context in contexts])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -19,10 +19,10 @@ from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
 from otm.sequence.block_verification import next_weight, pass_probability
-from otm.sequence.decoder import Conditionals, DraftTree, StaticDecoder, Step, require_drafts
-from otm.sequence.models import Context, LanguageModel
+from otm.sequence.decoder import Conditionals, DraftTree, Step, require_drafts
+from otm.sequence.models import Context
 from otm.sequence.source import Source
-from otm.sequence.vertex_decoder import children_of, grow_by_law
+from otm.sequence.vertex_decoder import LawDecoder, children_of
 from otm.trees.shape import TreeShape
 
 DISTINCT = WithoutReplacement(1)
@@ -69,7 +69,7 @@ class _Visit:
 
 
 @dataclasses.dataclass(frozen=True)
-class TraversalVerification(StaticDecoder):
+class TraversalVerification(LawDecoder):
     """Draft a tree; accept the first vertex in post-order that passes, with the path to it.
 
     A vertex with weight w, target q and drafts p (w = 1 at the root) hands the child with token x the weight min(1, w·q(x)/p(x));
@@ -121,10 +121,6 @@ class TraversalVerification(StaticDecoder):
     def law(self, num_drafts: int) -> Law:
         """The draft law with that many drafts."""
         return self.drafts.with_k(num_drafts)
-
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
-        """Draw level by level, one call of the draft model per level."""
-        return grow_by_law(self.tree, model, context, self.law, source)
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Walk the tree in post-order until a vertex is accepted; the root is, if no other."""

@@ -29,26 +29,31 @@ from otm.verifiers.base import Verifier
 
 
 @dataclasses.dataclass(frozen=True)
-class VertexDecoder(StaticDecoder):
-    """A decoder that draws children by a draft law and verifies them by a verifier that needs nothing but the drafts."""
+class LawDecoder(StaticDecoder):
+    """A decoder that draws the children of every vertex by a draft law."""
+
+    @abc.abstractmethod
+    def law(self, num_drafts: int) -> Law:
+        """The law by which that many children of one vertex, or of several that agree, are drawn."""
+
+    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
+        """Draw level by level, one call of the draft model per level."""
+        return grow_by_law(self.shape, model, context, self.law, source)
+
+
+@dataclasses.dataclass(frozen=True)
+class VertexDecoder(LawDecoder):
+    """One that verifies the children by a verifier that needs nothing but the drafts."""
 
     @property
     @abc.abstractmethod
     def verification(self) -> Verifier:
         """The verifier applied at each vertex."""
 
-    @abc.abstractmethod
-    def law(self, num_drafts: int) -> Law:
-        """The law by which that many children of one vertex, or of several that agree, are drawn."""
-
     @property
     def lossless(self) -> bool:
         """As its verifier (docs/theory.md, "Verify level by level" and "Trees")."""
         return self.verification.lossless
-
-    def draft(self, model: LanguageModel, context: Context, source: Source) -> DraftTree:
-        """Draw level by level, one call of the draft model per level."""
-        return grow_by_law(self.shape, model, context, self.law, source)
 
     def verify(self, tree: DraftTree, target: Conditionals, source: Source) -> Step:
         """Run the verifier at each vertex that the output reaches."""

@@ -227,23 +227,33 @@ class Wanted:
             )
         if not asked:
             raise InvalidParameter("columns must name at least one of the table's columns; got none. Leave it out for all.")
-        found = tuple(column for column in _columns(ks) if column.stem in asked)
-        absent = [name for name in asked if name not in DESCRIPTIONS and all(name != column.stem for column in found)]
+        found = _wanted(ks, asked)
+        absent = [name for name in asked if name not in found.names]
         if absent and columns is not None:
             raise InvalidParameter(
                 f"columns must exist for some of the given k; {absent[0]} has none for k = {', '.join(map(str, ks))}. "
                 "Leave it out, or add the k that it is for: 1, or 2 for spechub_greedy."
             )
-        return cls(
-            columns=found,
-            descriptions=tuple(name for name in DESCRIPTIONS if name in asked),
-            ks=ks,
-        )
+        return found
 
-    @property
+    @functools.cached_property
+    def keys(self) -> tuple[tuple[str, int], ...]:
+        """The columns by stem and number of drafts."""
+        return tuple((column.stem, column.k) for column in self.columns)
+
+    @functools.cached_property
     def names(self) -> frozenset[str]:
         """Stems of the columns, and descriptions."""
-        return frozenset((*(column.stem for column in self.columns), *self.descriptions))
+        return frozenset((*(stem for stem, _ in self.keys), *self.descriptions))
+
+
+@functools.lru_cache(maxsize=64)
+def _wanted(ks: tuple[int, ...], asked: tuple[str, ...]) -> Wanted:
+    return Wanted(
+        columns=tuple(column for column in _columns(ks) if column.stem in asked),
+        descriptions=tuple(name for name in DESCRIPTIONS if name in asked),
+        ks=ks,
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -299,7 +309,7 @@ def acceptance_table(
     Cost: O(V log V + V·max(k)) per row: one sort and some 25 passes per k. Rows are worked on in chunks, so extra memory is
     bounded. On the host, where numba is installed (the extra `fast`), rows are worked on by compiled loops over the tokens with
     mass, outside the interpreter's lock: a sort and four reads for all k together, but for the tokens with k p above 1/16, and
-    four arrays of V at most; logarithms are taken there faster than they would be read. Only the races (race_iid,
+    four arrays of V at most; logarithms are taken there, whatever is given. Only the races (race_iid,
     list_race_rule_iid and the Poisson bound) need the sort: without them a row is O(V + V max(k) of the likely tokens), and half as
     long; without entropies, divergences and the gates that look at them (typical acceptance, Fuzzy) two thirds of that. A machine's
     first call compiles the loops, some ten seconds. Rows of torch are shared among torch's threads. A device is waited for once, at
@@ -331,7 +341,7 @@ def acceptance_table(
             raise InvalidDistribution(
                 f"log_{name} must not be NaN; some entries are. Leave it out: it is computed where it is absent."
             )
-    return unchecked_table(p, q, logs[0], logs[1], wanted)
+    return _table(p, q, logs[0], logs[1], wanted)[0]
 
 
 def _as_given(given: dict[str, object], wanted: Wanted) -> AcceptanceTable | None:
@@ -340,7 +350,7 @@ def _as_given(given: dict[str, object], wanted: Wanted) -> AcceptanceTable | Non
     What is wrong with them, or whether they lie elsewhere, `as_pmfs` finds out.
     """
     p, q = as_rows(given)
-    if compiled("otm.table.compiled") is None or p.dtype != q.dtype or not (is_on_host(p) and is_on_host(q)):
+    if compiled("otm.table.compiled.rows") is None or p.dtype != q.dtype or not (is_on_host(p) and is_on_host(q)):
         return None
     p, q = align_pair(p, q)
     table, sums = _table(p, q, None, None, wanted)
@@ -364,16 +374,32 @@ def _checked_log(given: object, mass: Array, name: str) -> Array:
     return log
 
 
-def unchecked_table(p: Array, q: Array, log_draft: Array | None, log_target: Array | None, wanted: Wanted) -> AcceptanceTable:
+def unchecked_table(
+    p: Array,
+    q: Array,
+    log_draft: Array | None,
+    log_target: Array | None,
+    wanted: Wanted,
+    *,
+    orders: dict[int, list[NDArray[np.int64]]] | None = None,
+) -> AcceptanceTable:
     """Return the table of distributions that are known to be some, such as what a softmax has just given.
 
-    Compiled rows need not be divided by their sums.
+    Compiled rows need not be divided by their sums. Logarithms are finite, and read by compiled rows of float64 too. `orders` is
+    empty at first and given to each table whose rows have the same order of q/p, as logits at several temperatures have.
     """
-    return _table(p, q, log_draft, log_target, wanted)[0]
+    return _table(p, q, log_draft, log_target, wanted, read_logs=True, orders=orders)[0]
 
 
 def _table(
-    p: Array, q: Array, log_draft: Array | None, log_target: Array | None, wanted: Wanted
+    p: Array,
+    q: Array,
+    log_draft: Array | None,
+    log_target: Array | None,
+    wanted: Wanted,
+    *,
+    read_logs: bool = False,
+    orders: dict[int, list[NDArray[np.int64]]] | None = None,
 ) -> tuple[AcceptanceTable, NDArray[np.float64] | None]:
     """Return the table and, of compiled rows, the sums that they were divided by, `(2, rows)`, NaN where an entry is negative."""
     check_enough_tokens(max(wanted.ks), int(p.shape[-1]))
@@ -384,11 +410,17 @@ def _table(
     step = max(1, (_ON_HOST if is_on_host(p) else _ON_DEVICE) // width)
     views = host_views(list(given.values()))
     flat = given if views is None else dict(zip(given, views, strict=True))
-    fast = None if views is None else compiled("otm.table.compiled")  # loaded once, before threads ask for it
+    fast = None if views is None else compiled("otm.table.compiled.rows")  # loaded once, before threads ask for it
     reserve((8 if fast is None else 3) * min(step, count) * width)
     threads = 1 if views is None else num_threads(p)
     pieces = share(
-        lambda start: _chunk(fast, [flat[i][start : start + step, :] if i in flat else None for i in range(4)], wanted),
+        lambda start: _chunk(
+            fast,
+            [flat[i][start : start + step, :] if i in flat else None for i in range(4)],
+            wanted,
+            read_logs,
+            None if orders is None else orders.setdefault(start, []),
+        ),
         range(0, count, step),
         threads,
     )
@@ -400,16 +432,23 @@ def _table(
     return AcceptanceTable(columns=columns, values=values, description=described), sums
 
 
-def _chunk(fast: ModuleType | None, parts: Sequence[Array | None], wanted: Wanted) -> Array:
+def _chunk(
+    fast: ModuleType | None,
+    parts: Sequence[Array | None],
+    wanted: Wanted,
+    read_logs: bool,
+    orders: list[NDArray[np.int64]] | None,
+) -> Array:
     """Return the columns' values and then the descriptions, `(columns + descriptions, rows)`; of compiled rows also their sums."""
     xp = namespace(parts[0])
     if fast is not None:
-        values, described, sums = fast.chunk_values(parts[0], parts[1], wanted.ks, wanted.names)
+        logs = (parts[2], parts[3]) if read_logs and parts[2] is not None and parts[3] is not None else None
+        values, described, sums = fast.chunk_values(parts[0], parts[1], wanted.ks, wanted.names, logs, orders)
     else:
         p, q = unit_rows(parts[0]), unit_rows(parts[1])
         log_p, log_q = (a if a is None else xp.astype(a, xp.float64, copy=False) for a in parts[2:])
         values, described = arrays.chunk_values(p, q, log_p, log_q, wanted.ks, wanted.names)
         sums = ()
-    rows = [clip(xp.stack([values[c.stem, c.k] for c in wanted.columns], axis=0), 0.0, 1.0)] if wanted.columns else []
+    rows = [clip(xp.stack([values[key] for key in wanted.keys], axis=0), 0.0, 1.0)] if wanted.columns else []
     rest = [*(described[name] for name in wanted.descriptions), *sums]
     return xp.concat([*rows, xp.stack(rest, axis=0)] if rest else rows, axis=0)

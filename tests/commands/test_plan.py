@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from otm.__main__ import main
-from otm.commands.plan import WIDTH, _tidied
+from otm.commands.plan import _tidied
+from otm.commands.printing import WIDTH
 from otm.trees.surface import CostSurface
 
 COUNTERS = """vllm:spec_decode_num_drafts_total 1000

@@ -74,7 +74,7 @@ def by(way: str) -> Iterator[None]:
         if way == "groups":
             patch.setattr(module, "compiled", lambda _: None)
         else:
-            assert module.compiled("otm.table.compiled") is not None
+            assert module.compiled("otm.table.compiled.rows") is not None
         yield
 
 
@@ -260,67 +260,6 @@ def test_a_choice_of_columns_has_the_values_of_all(way: str) -> None:
                     np.testing.assert_allclose(values, plain.description[name], rtol=1e-12, atol=1e-12)
 
 
-def test_rows_without_the_races_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But those whose groups are too long to be put in order by hand: nearly equal ratios in the middle, far ones around."""
-    from otm.table import compiled
-
-    rng = np.random.default_rng(8)
-    q = np.full((2, 4096), 1 / 4096)
-    p = q * np.exp(rng.standard_normal(q.shape))
-    p[1] = q[1] * (1 + 1e-9 * (rng.random(4096) - 0.5))
-    p[1, :64] = otm.normalise(np.exp(rng.standard_normal(64))) / 64
-    p = otm.normalise(p)
-    sort, put = [], compiled.put_in_order
-    monkeypatch.setattr(compiled, "sort_packed", lambda order: pytest.fail("sorted"))
-    monkeypatch.setattr(compiled, "put_in_order", lambda *row: sort.append(put(*row)))
-    names = ["optimum_iid", "kseq_iid"]
-    found = acceptance_table(draft=p, target=q, k=[1, 4], columns=names)
-    assert len(sort) == 1
-    monkeypatch.undo()
-    plain = acceptance_table(draft=p, target=q, k=[1, 4])
-    for column in found.columns:
-        np.testing.assert_allclose(found[column.name], plain[column.name], rtol=0, atol=rounding(4096, column.k))
-
-
-def test_moments_stand_for_the_powers_and_quotients_of_a_stretch() -> None:
-    """At the edge of the stretch's width, from tiny match probabilities to 1, for few and many drafts; one term less shows."""
-    from otm.table import compiled
-
-    y = np.linspace(-compiled._NARROW, compiled._NARROW, 256)
-    for centre in (1e-50, 1e-5, 0.01, 0.3, 0.9, 1.0):
-        hit = centre * (1 + y)
-        hit, here = hit[hit <= 1], y[hit <= 1]
-        q = np.full(len(hit), 1 / len(hit))
-        for k in (1, 2, 8, 9, 100, 10**4, 10**6):
-            moments = np.zeros((2, compiled._TERMS))
-            compiled._add_moments(*(np.append(a, np.zeros(compiled._BLOCK - len(a))) for a in (q, here)), moments[0])
-            per_k = np.zeros((len(compiled.PER_K), 1))
-            compiled._close_stretch(moments, centre, np.array([k]), per_k)
-            together, missed = per_k[compiled._LIST_RACE, 0], per_k[compiled._POISSON, 0]
-            assert together == pytest.approx((q * hit / (1 + (k - 1) * hit)).sum(), rel=1e-15 * 8)
-            with np.errstate(divide="ignore"):
-                assert missed == pytest.approx((q * np.exp(k * np.log1p(-hit))).sum(), abs=1e-14)
-
-
-def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    from otm.table import compiled
-
-    rng = np.random.default_rng(6)
-    q = np.full((2, 300), 1 / 300)
-    p = q * (1 + 2.0**-50 * rng.permutation(300))
-    q[1, ::2] = p[1, ::2] = 0.0  # only tokens with mass are sorted
-    put, seen = compiled.put_in_order, []
-    monkeypatch.setattr(compiled, "put_in_order", lambda p, q, order: seen.append((put(p, q, order), order.copy())))
-    found, _, _ = compiled.chunk_values(p, q, [1, 3], otm.table.table.NAMES)
-    assert [len(order) for _, order in seen] == [300, 150]
-    unit_p, unit_q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
-    for row, (_, order) in enumerate(seen):
-        assert (np.diff(p[row, order] / q[row, order]) >= -(2.0**-50)).all()
-        assert sorted(order.tolist()) == np.flatnonzero(p[row]).tolist()
-        problem = otm.Problem(draft=unit_p[row], target=unit_q[row], law=otm.IID(3))
-        assert abs(found["list_race_rule_iid", 3][row] - otm.acceptance(otm.ListRace(), problem, by="rule")) < rounding(300, 3)
-
-
 def test_the_gate_of_fuzzy_is_decided_as_by_logarithms() -> None:
     """Pairs on both sides of the threshold, near enough that the series leaves them open, and pairs far from it."""
     rng = np.random.default_rng(7)
@@ -358,11 +297,12 @@ def test_a_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> 
 def test_numba_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     with_numba = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
     monkeypatch.setitem(sys.modules, "numba", None)  # as where it is not installed
-    monkeypatch.delitem(sys.modules, "otm.table.compiled")
+    for name in [name for name in sys.modules if name.startswith("otm.table.compiled")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(otm.table, "compiled")
     module.compiled.cache_clear()
     try:
-        assert module.compiled("otm.table.compiled") is None
+        assert module.compiled("otm.table.compiled.rows") is None
         without = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
     finally:
         module.compiled.cache_clear()
@@ -397,19 +337,20 @@ def test_both_ways_compute_what_is_declared_with_the_same_constants() -> None:
     """A column that only one of them has, or that none declares, would go unnoticed where the other runs."""
     from otm.drafts import iid_cut
     from otm.overlap import bins
-    from otm.table import arrays, compiled
+    from otm.table import arrays
+    from otm.table.compiled import columns, curve, parts, rows
     from otm.verifiers import kseq
 
-    assert compiled._LARGEST_MULTIPLIED_POWER == bins._LARGEST_MULTIPLIED_POWER == iid_cut.LARGEST_MULTIPLIED_POWER
+    assert parts.LARGEST_MULTIPLIED_POWER == bins._LARGEST_MULTIPLIED_POWER == iid_cut.LARGEST_MULTIPLIED_POWER
     for name in ("_NEWTON_STEPS", "_BISECTIONS", "_SETTLED"):
-        assert getattr(compiled, name) == getattr(kseq, name), name
-    assert compiled._BLOCK == _arrays.BLOCK
-    assert compiled.DESCRIBED == DESCRIPTIONS
+        assert getattr(curve, name) == getattr(kseq, name), name
+    assert parts.BLOCK == _arrays.BLOCK
+    assert columns.DESCRIBED == DESCRIPTIONS
     mass = otm.examples.dirichlet(9, rng=np.random.default_rng(8), rows=2)
     declared = {(column.stem, column.k) for column in table_columns((1, 2, 3))}
     turned = mass[::-1].copy()
     by_arrays = arrays.chunk_values(mass, turned, np.log(mass), np.log(turned), [1, 2, 3], module.NAMES)
-    for values, described in (by_arrays, compiled.chunk_values(mass, turned, [1, 2, 3], module.NAMES)[:2]):
+    for values, described in (by_arrays, rows.chunk_values(mass, turned, [1, 2, 3], module.NAMES)[:2]):
         assert set(values) == declared
         assert tuple(described) == DESCRIPTIONS
 
@@ -473,26 +414,13 @@ def test_logarithms_of_nothing(way: str) -> None:
                 np.testing.assert_allclose(given.description[name], plain.description[name], rtol=1e-12)
 
 
-def test_read_only_arrays_are_compiled_for_no_anew() -> None:
-    from otm.table import compiled
-
-    acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1])
-    made = (compiled._sums, compiled._divide, compiled._read, compiled._values)
-    before = [len(f.signatures) for f in made]  # type: ignore[attr-defined]
-    mass = np.array([[0.5, 0.25, 0.25, 0.0]])
-    mass.flags.writeable = False
-    acceptance_table(draft=mass, target=mass, k=[1], log_draft=np.zeros((1, 4)))
-    acceptance_table(draft=mass.astype(np.float32), target=mass.astype(np.float32), k=[1])
-    assert [len(f.signatures) for f in made] == before  # type: ignore[attr-defined]
-
-
 def test_numbas_files_on_disk_may_be_useless(monkeypatch: pytest.MonkeyPatch) -> None:
-    from otm.table import compiled
+    from otm.table.compiled import rows
 
     def full(*_: object) -> object:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(compiled, "chunk_values", full)
+    monkeypatch.setattr(rows, "chunk_values", full)
     module.compiled.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to another folder"):
@@ -501,7 +429,7 @@ def test_numbas_files_on_disk_may_be_useless(monkeypatch: pytest.MonkeyPatch) ->
     finally:
         module.compiled.cache_clear()
         monkeypatch.undo()
-        assert module.compiled("otm.table.compiled") is compiled
+        assert module.compiled("otm.table.compiled.rows") is rows
     assert code_path() == "compiled"
     assert table["optimum_iid_k2"] == 0.9375
 

@@ -121,7 +121,7 @@ def _signatures() -> list[object]:
     ]
 
 
-@compile_once(_signatures(), fastmath=_FAST)
+@compile_once(*_signatures(), fastmath=_FAST)
 def _binned(
     p: Floats,
     q: Floats,

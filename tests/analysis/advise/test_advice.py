@@ -19,7 +19,7 @@ from analysis.advise.costs import StepModel
 from analysis.advise.engines import chain_settings, engine_chain
 from analysis.advise.families import FAMILIES, Limits, Plan, Reading, Work, widths
 from analysis.advise.lost import SEVERAL, Lost, RoundedDrafts, Several, Share
-from analysis.advise.screen import WIDTH, screen, trial_table
+from analysis.advise.screen import screen, trial_table
 from analysis.advise.trial import Trial, tried
 from analysis.advise.walk import Walk
 from analysis.decode.decoder_text import decoder_from_text, levels_of
@@ -28,6 +28,7 @@ from analysis.errors import AnalysisError
 from analysis.layout import SHIPPED_PAIR
 from analysis.run.losses import PARTS
 from otm import Processing
+from otm.commands.printing import WIDTH
 from otm.sequence import DraftSelection, Gsd, LikeliestTree, MarkovModel, SpeculativeSampling, markov_pair
 from otm.trees import CostSurface, Speedup, TreeShape, read_costs
 

@@ -329,6 +329,26 @@ def test_threads_change_no_value() -> None:
     assert np.array_equal(one, two)
 
 
+def test_one_order_serves_every_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of q/p, where both models have the same and nothing is dropped; equal differences in float32 are no disorder."""
+    from otm.table.compiled import rows
+
+    sort, sorted_rows = rows.sort_packed, []
+    monkeypatch.setattr(rows, "sort_packed", lambda order: sorted_rows.append(sort(order)))
+    monkeypatch.setattr(rows, "put_in_order", lambda *_: pytest.fail("put in order again"))
+    rng = np.random.default_rng(1)
+    draft = (3.0 * rng.standard_normal((2, 20_000))).astype(np.float32)
+    target = draft + rng.standard_normal(draft.shape).astype(np.float32)
+    wanted = Wanted.of((1, 4), None)
+    settings = settings_of([1.0, 0.7, 1.3], [1.0])
+    together = table_of_logits(draft, target, settings, wanted)
+    assert len(sorted_rows) == 1
+    alone = [table_of_logits(draft, target, [setting], wanted) for setting in settings]
+    np.testing.assert_allclose(together, np.concatenate(alone), rtol=0, atol=1e-13)
+    apart = table_of_logits(draft, target, settings_of([1.0], [1.0], [1.0, 0.5]), wanted)
+    np.testing.assert_allclose(apart[1], table_of_logits(draft, target, settings_of([1.0], [1.0], [0.5]), wanted)[0])
+
+
 def kill(kind: str, source: Path, folder: Path, kills: int, seed: int) -> int:
     """Return how many kills hit between the first shard and the last."""
     arguments = [kind, str(source), str(folder / "reference"), str(folder / "work"), str(kills), str(seed)]

@@ -1,0 +1,344 @@
+"""The first read of rows: sums, descriptions and every scheme that asks for no order."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import types
+
+from otm._numba import compile_once
+from otm.table.compiled.columns import (
+    DRAFT_ENTROPY,
+    FUZZY,
+    KL_DRAFT_TARGET,
+    KL_TARGET_DRAFT,
+    MAXIMAL,
+    MINHASH,
+    MINHASH_RULE,
+    NAIVE,
+    NAIVE_TREE,
+    TARGET_ENTROPY,
+    TV,
+    TYPICAL,
+)
+from otm.table.compiled.groups import pack, place_tokens, spread
+from otm.table.compiled.likeliest import likeliest, masses_without, without_likeliest
+from otm.table.compiled.parts import (
+    ASKED,
+    BLOCK,
+    FAST,
+    FIRST,
+    FOUND,
+    IN_GROUPS,
+    LAYOUT,
+    LEAST_NORMAL,
+    MOST_P,
+    MOST_Q,
+    NUM_ADDED,
+    OVERLAP,
+    READ,
+    ROWS,
+    SAME,
+    SCRATCH,
+    SHIFT,
+    SIGNED,
+    SQUARED,
+    SUM_P,
+    SUM_Q,
+    TERMS,
+    WHOLE_P,
+    WHOLE_Q,
+    Asked,
+    Flags,
+    Floats,
+    Found,
+    Integers,
+    Layout,
+    Read,
+    Scratch,
+    add_moments,
+    bits,
+    clear,
+    logarithm,
+    multiply,
+    number,
+    part,
+)
+
+_LIGHT = 1 / 16  # (1 − p)^k with k p below it: the ninth term and those after it are below 2⁻⁵³
+_LIGHTER = 2.0**-10  # the same of the fifth term
+_FEWER_TERMS = 5
+
+
+@part(FAST, at_once=True)
+def _add_entropies(p: Floats, q: Floats, log_p: Floats, log_q: Floats, described: Floats) -> None:
+    """Add a block to entropies and both relative entropies, in nats."""
+    draft_entropy = target_entropy = forward = backward = 0.0
+    for j in range(BLOCK):
+        difference = log_q[j] - log_p[j]
+        draft_entropy -= p[j] * log_p[j]
+        target_entropy -= q[j] * log_q[j]
+        forward += q[j] * difference - (q[j] - p[j])  # term by term non-negative, as in otm.divergences.kl_divergence
+        backward += (q[j] - p[j]) - p[j] * difference
+    described[DRAFT_ENTROPY] += draft_entropy
+    described[TARGET_ENTROPY] += target_entropy
+    described[KL_TARGET_DRAFT] += forward
+    described[KL_DRAFT_TARGET] += backward
+
+
+@part(FAST)
+def _add_masses(p: Floats, q: Floats, excess: Floats, sums: Floats) -> float:
+    """Fill a block's sums and (q − p)₊, and return its Σ |q − p|/2."""
+    distance = whole_p = whole_q = overlap = same = squared = 0.0
+    for j in range(BLOCK):
+        both = min(p[j], q[j])
+        excess[j] = q[j] - both
+        distance += abs(q[j] - p[j])
+        whole_p += p[j]
+        whole_q += q[j]
+        overlap += both
+        same += p[j] * q[j]
+        squared += both * both
+    sums[SUM_P], sums[SUM_Q], sums[OVERLAP], sums[SAME], sums[SQUARED] = whole_p, whole_q, overlap, same, squared
+    return 0.5 * distance
+
+
+@part()
+def _raise_to_normal(p: Floats, q: Floats, log_of_p: Floats, log_of_q: Floats, described: Floats) -> None:
+    """Fill masses with 1 for those whose logarithm `logarithm` cannot take, and add what that leaves out; of 0 it is nothing."""
+    for j in range(BLOCK):
+        log_of_p[j], log_of_q[j] = p[j], q[j]
+        if p[j] < LEAST_NORMAL:
+            log_of_p[j] = 1.0
+            if p[j] > 0:
+                log = math.log(p[j])
+                described[DRAFT_ENTROPY] -= p[j] * log
+                described[KL_TARGET_DRAFT] -= q[j] * log
+                described[KL_DRAFT_TARGET] += p[j] * log
+        if q[j] < LEAST_NORMAL:
+            log_of_q[j] = 1.0
+            if q[j] > 0:
+                log = math.log(q[j])
+                described[TARGET_ENTROPY] -= q[j] * log
+                described[KL_TARGET_DRAFT] += q[j] * log
+                described[KL_DRAFT_TARGET] -= p[j] * log
+
+
+@part(FAST)
+def _zeros(p: Floats, q: Floats) -> tuple[int, int, int]:
+    """Count the tokens of a block that have target mass only, draft mass only, and neither."""
+    alone_q = alone_p = neither = 0
+    for j in range(BLOCK):
+        alone_q += (p[j] == 0) & (q[j] > 0)
+        alone_p += (q[j] == 0) & (p[j] > 0)
+        neither += (q[j] == 0) & (p[j] == 0)
+    return alone_p, alone_q, neither
+
+
+@part()
+def _extremes(x: Floats) -> tuple[float, float]:
+    """Return the smallest and the largest mass; read as integers, since a minimum of floats is not vectorised."""
+    least, most = bits(x[0]), bits(x[0])
+    for j in range(BLOCK):
+        least, most = min(least, bits(x[j])), max(most, bits(x[j]))
+    smallest: float = number(least)
+    largest: float = number(most)
+    return smallest, largest
+
+
+@part(FAST)
+def _above(p: Floats, q: Floats, threshold: float) -> float:
+    """Return the Σ p (1 − q) of a block's tokens with q above the threshold."""
+    kept = 0.0
+    for j in range(len(p)):
+        kept += p[j] * (1.0 - q[j]) if q[j] > threshold else 0.0
+    return kept
+
+
+@part(FAST, at_once=True)
+def _add_powers(p: Floats, q: Floats, excess: Floats, power: Floats, ks: Integers, per_k: Floats) -> None:
+    """Add a block's Σ (q − p)₊ (1 − p)^{k−1} and Σ q (1 − p)^k."""
+    for j in range(BLOCK):
+        power[j] = 1.0
+    reached = 0
+    for i, k in enumerate(ks):
+        multiply(power, p, k - 1 - reached)
+        missed = missed_excess = 0.0
+        for j in range(BLOCK):
+            missed_excess += excess[j] * power[j]
+            power[j] *= max(1.0 - p[j], 0.0)
+            missed += q[j] * power[j]
+        reached = k
+        per_k[NAIVE_TREE, i] += missed_excess
+        per_k[NAIVE, i] += missed
+
+
+@part(FAST)
+def _naive(whole: float, overlap: float, moments: Floats, ks: Integers, per_k: Floats) -> None:
+    """Fill what depends on Pr(token x is not among k draws): naive tree (k − 1 draws, then one more) and naive.
+
+    What is missed of tokens with large p is there already; of the others the moments Σ q p^n and Σ (q − p)₊ p^n are, and
+    (1 − p)^k = Σ_n C(k, n) (−p)^n.
+    """
+    surplus = whole - overlap
+    for i, k in enumerate(ks):
+        missed, missed_excess = per_k[NAIVE, i], per_k[NAIVE_TREE, i]
+        chosen = chosen_before = 1.0  # C(k, n) (−1)^n and C(k − 1, n) (−1)^n
+        for n in range(TERMS):
+            missed += chosen * moments[0, n]
+            missed_excess += chosen_before * moments[1, n]
+            chosen *= -(k - n) / (n + 1.0)
+            chosen_before *= -(k - 1.0 - n) / (n + 1.0)
+        per_k[NAIVE, i] = whole - missed
+        per_k[NAIVE_TREE, i] = overlap + surplus - missed_excess if k > 1 else overlap
+
+
+@part(FAST)
+def _add_few_moments(q: Floats, excess: Floats, p: Floats, moments: Floats) -> None:
+    """Add Σ q p^n and Σ (q − p)₊ p^n for the first `_FEWER_TERMS` n."""
+    q0 = q1 = q2 = q3 = q4 = e0 = e1 = e2 = e3 = e4 = 0.0
+    for j in range(BLOCK):
+        square = p[j] * p[j]
+        first, second = q[j] * p[j], excess[j] * p[j]
+        q0 += q[j]
+        q1 += first
+        q2 += q[j] * square
+        q3 += first * square
+        q4 += q[j] * square * square
+        e0 += excess[j]
+        e1 += second
+        e2 += excess[j] * square
+        e3 += second * square
+        e4 += excess[j] * square * square
+    for n, value in enumerate((q0, q1, q2, q3, q4)):
+        moments[0, n] += value
+    for n, value in enumerate((e0, e1, e2, e3, e4)):
+        moments[1, n] += value
+
+
+@part(FAST, at_once=True)
+def _of_one_draft(
+    p: Floats,
+    q: Floats,
+    lossy: Floats,
+    least: float,
+    top: Integers,
+    whole: Floats,
+    described: Floats,
+    parts: Floats,
+    in_top: Flags,
+    single: Floats,
+) -> None:
+    """Fill the schemes of one draft that need no order, and take the likeliest tokens, of mass `least` at least, out of `parts`."""
+    tv = described[TV]
+    single[MAXIMAL] = whole[OVERLAP]
+    # Σ |p − q| min(p, q) = Σ p q − Σ min(p, q)²
+    single[MINHASH] = (whole[OVERLAP] + whole[SAME] - whole[SQUARED]) / (1.0 + tv)
+    single[MINHASH_RULE] = whole[OVERLAP] / (1.0 + tv)
+    single[FUZZY] = whole[SAME]  # until the gate is known
+    threshold = min(lossy[1] * math.exp(-described[TARGET_ENTROPY]), lossy[2])
+    accepted = 0.0
+    for b in range((len(p) + BLOCK - 1) // BLOCK):
+        first, last = b * BLOCK, min((b + 1) * BLOCK, len(p))
+        if parts[MOST_Q, b] > threshold:
+            accepted += _above(p[first:last], q[first:last], threshold)
+        if parts[MOST_P, b] >= least:  # some of the most likely tokens may be here
+            without_likeliest(p[first:last], q[first:last], first, top, in_top, parts[:, b])
+    single[TYPICAL] = accepted + whole[SAME]
+
+
+@part(FAST)
+def _take_logarithms(mass: Floats, logs: Floats) -> None:
+    """Fill the logarithms of a block."""
+    for j in range(BLOCK):
+        logs[j] = logarithm(mass[j])
+
+
+@compile_once(types.void(ROWS, ROWS, ROWS, ROWS, ASKED, LAYOUT, types.int64, READ, FOUND, SCRATCH), fastmath=FAST)
+def read(
+    p: Floats,
+    q: Floats,
+    known_log_p: Floats,
+    known_log_q: Floats,
+    asked: Asked,
+    layout: Layout,
+    mask: int,
+    said: Read,
+    found: Found,
+    scratch: Scratch,
+) -> None:
+    """Fill what needs no order: sums, descriptions, the schemes of one draft, naive, naive tree, the most likely tokens.
+
+    In passing the tokens are packed for a sort, in the bits of `mask` their index, or put into groups, `bins` starting at 0. Where
+    logarithms are known they are finite; where not they have no columns.
+    """
+    width = p.shape[1]
+    blocks = (width + BLOCK - 1) // BLOCK
+    ks, work, moments, parts = asked.ks, scratch.work, scratch.moments, scratch.parts
+    block_p, block_q, excess, power, log_p, log_q = work[0], work[1], work[2], work[3], work[4], work[5]
+    known = known_log_p.shape[1] == width
+    for r in range(len(p)):
+        described, per_k, sums = found.described[:, r], found.per_k[:, :, r], said.sums[r]
+        clear(moments)
+        alone_p = alone_q = dead = signed = 0
+        first_group = shift = 0
+        if asked.way == IN_GROUPS:
+            first_group, shift = spread(p[r], q[r], layout.bins.shape[1])
+        for b in range(blocks):
+            first, last = b * BLOCK, min((b + 1) * BLOCK, width)
+            n = last - first
+            logs_of = 0
+            for j in range(n):
+                block_p[j], block_q[j] = p[r, first + j], q[r, first + j]
+            for j in range(n, BLOCK):  # tokens without mass: loops of one length are shorter to compile and to run
+                block_p[j] = block_q[j] = 0.0
+            least_p, parts[MOST_P, b] = _extremes(block_p)
+            least_q, parts[MOST_Q, b] = _extremes(block_q)
+            if not (least_p >= LEAST_NORMAL and least_q >= LEAST_NORMAL):
+                signed += (bits(least_p) < 0) | (bits(least_q) < 0)
+                without_q, without_p, neither = _zeros(block_p, block_q)
+                alone_p, alone_q, dead = alone_p + without_q, alone_q + without_p, dead + neither
+                if asked.logarithms and not known:
+                    _raise_to_normal(block_p, block_q, log_p, log_q, described)
+                    logs_of = 4
+            if asked.packed:
+                pack(block_p, block_q, first, n, mask, layout.order[r])
+            elif asked.way == IN_GROUPS:
+                place_tokens(block_p, block_q, first_group, shift, layout.place[r, first:last], layout.bins[r])
+            if asked.logarithms:
+                if known:
+                    for j in range(n):
+                        log_p[j], log_q[j] = known_log_p[r, first + j], known_log_q[r, first + j]
+                    for j in range(n, BLOCK):
+                        log_p[j] = log_q[j] = 0.0
+                else:
+                    for side in range(2):  # one loop in the code
+                        _take_logarithms(work[logs_of + side], work[4 + side])
+                _add_entropies(block_p, block_q, log_p, log_q, described)
+            described[TV] += _add_masses(block_p, block_q, excess, parts[:, b])
+            drawn = parts[MOST_P, b] * ks[-1]
+            if not asked.powers:
+                continue
+            if drawn <= _LIGHTER:
+                _add_few_moments(block_q, excess, block_p, moments)
+            elif drawn <= _LIGHT:
+                for weight in range(2):  # q, and what q exceeds p by; one loop in the code
+                    add_moments(work[1 + weight], block_p, moments[weight])
+            else:
+                _add_powers(block_p, block_q, excess, power, ks, per_k)
+        said.live[r] = blocks * BLOCK - dead
+        sums[FIRST], sums[SHIFT], sums[SIGNED] = first_group, shift, signed
+        whole = work[6]
+        for i in range(NUM_ADDED):
+            whole[i] = 0.0
+            for b in range(blocks):
+                whole[i] += parts[i, b]
+        sums[WHOLE_P], sums[WHOLE_Q] = whole[SUM_P], whole[SUM_Q]
+        forward, backward = max(described[KL_TARGET_DRAFT], 0.0), max(described[KL_DRAFT_TARGET], 0.0)
+        described[KL_TARGET_DRAFT] = np.inf if alone_q > 0 else forward
+        described[KL_DRAFT_TARGET] = np.inf if alone_p > 0 else backward
+        _naive(whole[SUM_Q], whole[OVERLAP], moments, ks, per_k)
+        least = likeliest(p[r], parts[MOST_P], said.top[r], said.rest[r, 0])
+        _of_one_draft(p[r], q[r], asked.lossy, least, said.top[r], whole, described, parts, scratch.in_top, found.single[:, r])
+        masses_without(p[r], q[r], said.top[r], parts, said.rest[r])
