@@ -33,8 +33,8 @@ from otm.problem import Problem
 from otm.results import Definition, is_member
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
 
-_MOST_TOGETHER = 1 << 20
-"""How many draft sequences are followed together."""
+_MOST_TOGETHER = 1 << 18
+"""How many draft sequences are followed together; what was found of each is kept."""
 
 _WORK = 400_000_000
 _WORK_AT_ONCE = 100_000_000
