@@ -66,7 +66,7 @@ def draw_panels(
             axes.set_title(METHODS[one["method"]], fontsize=9)
         row[0].set_ylabel(f"{pair['pair']}\n{label}", fontsize=9)
     rows[0][0].legend(handles=[*_strategies(), *handles], loc=legend, fontsize=7)
-    texts = ", ".join(f"{pair['num_prompts']} prompts, {pair['num_texts']} texts" for pair in pairs)
+    texts = ", ".join(f"{pair['num_texts']} from {pair['num_prompts']} prompts" for pair in pairs)
     drawing.note(canvas, f"points: exact expectations along texts of the target ({texts}),\n{about}")
     return canvas
 

@@ -42,7 +42,7 @@ def draw(data: dict[str, Any]) -> Figure:
     texts = sorted({row["num_texts"] for pair in pairs for row in pair["rows"]})
     drawing.note(
         canvas,
-        f"temperature 1 · exact expectations along {' or '.join(map(str, texts))} texts of the target, 95 % intervals over prompts",
+        f"temperature 1 · exact expectations along {texts[0]} to {texts[-1]} texts of the target, 95 % intervals over prompts",
     )
     return canvas
 

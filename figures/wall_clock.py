@@ -92,7 +92,7 @@ def _panel(axes: Axes, pair: dict[str, Any]) -> None:
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.set_title(
-        f"{pair['pair']}: {pair['verdict'].replace('undecided', 'speculate, maybe')} · plain {pair['plain']:.0f} tokens/s, "
+        f"{pair['pair']}: {pair['verdict']} · plain {pair['plain']:.0f} tokens/s, "
         f"threads {pair['threads']}, {pair['texts']} texts",
         fontsize=9,
         loc="left",
