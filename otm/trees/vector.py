@@ -102,6 +102,12 @@ def check_acceptances(values: object) -> Array:
     return wide / xp.maximum(sums, xp.ones_like(sums))[..., None] if largest > 1 else wide
 
 
+def refuse_order(order: int | None) -> None:
+    """Raise `InvalidParameter` if a vector came with a Markov order, which only a function has."""
+    if order is not None:
+        raise InvalidParameter(f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave it out.")
+
+
 def rejected_mass(acceptance: ArrayLike) -> float:
     """Return the probability that no draft is accepted, 1 − Σ A; exactly 0 where the sum misses 1 by rounding alone.
 
