@@ -169,9 +169,9 @@ def from_callable(
 
     What is later asked of the verifier raises `CandidateFailure`, an `OtmError`, where the function raises or returns no token.
     Beyond 512 draft sequences it is run on all at once, where rejections count alike whichever token was drafted: eight drafts
-    of four tokens are exact in a second or two as long as `draft[drafts[i]]` is compared with one uniform at a time. Code that asks
-    for every drafted number (`int(drafts[i])`), combines uniforms or is a black box raises `TooLarge` then; `otm.estimate` gives
-    an interval.
+    of four tokens take about a tenth of a second as long as `draft[drafts[i]]` is compared with one uniform at a time. Code that
+    asks for every drafted number (`int(drafts[i])`), combines uniforms or is a black box raises `TooLarge` then; `otm.estimate`
+    gives an interval.
 
     What was found of a problem is kept while the process lasts: a function must not depend on what changes outside it.
 
