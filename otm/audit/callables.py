@@ -120,12 +120,11 @@ class CallableRule(Conditional):
                 f"{self.candidate.name} compares its uniforms with each other, and its law is known to {answers.error:.2g} only, "
                 "not exactly; otm.estimate gives an interval, otm.audit.exact what is known."
             )
-        for row, (token, said), mass in answers.found:
-            rows = np.atleast_1d(row)
+        for rows, (token, said), mass in answers.found:
             if token == NO_TOKEN:
                 raise CandidateFailure(
                     f"{self.candidate.name} returned a token outside [0, {self.problem.num_tokens}) on drafts "
-                    f"{drafts[rows[0]].tolist()}, with probability {np.atleast_1d(mass)[0] * len(drafts):.3g}."
+                    f"{drafts[rows[0]].tolist()}, with probability {mass[0] * len(drafts):.3g}."
                 )
             kept = (drafts[rows] == token).any(axis=1) if said is None else said
             accepted[rows, token] += np.where(kept, mass, 0.0) * len(drafts)
