@@ -113,10 +113,7 @@ def optimal_tree(
         if callable(acceptance):
             growth = Growth(acceptance, check_count(order, name="order", minimum=0), width)
         else:
-            if order is not None:
-                raise InvalidParameter(
-                    f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave it out."
-                )
+            refuse_order(order)
             vector = check_acceptance(acceptance)
             require_sorted(vector)
             steps = vector.tolist()
@@ -202,6 +199,12 @@ def tree_expected_tokens(acceptance: object, *, shape: TreeShape) -> Array:
         weights = weights * picked(weights, ancestor)
         ancestor = ancestor[ancestor]
     return as_scalar_or_array(total(weights))
+
+
+def refuse_order(order: int | None) -> None:
+    """Raise `InvalidParameter` if a Markov order is given for a vector."""
+    if order is not None:
+        raise InvalidParameter(f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave it out.")
 
 
 def require_sorted(acceptance: NDArray[np.float64]) -> None:
