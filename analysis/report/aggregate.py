@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError
-from ..statistics import ClusterSums, Floats, Histograms, Means, clipped, clustered_covariance, clustered_means
+from ..statistics import MOST_CLUSTERS, ClusterSums, Floats, Histograms, Means, clipped, clustered_covariance, clustered_means
 from .reading import Run
 from .survey import BINS, ENTROPY, Survey, middle, setting_keys, survey
 
 _DISTANCE = "tv"
 _MOST_BYTES = 512 << 20
-_MOST_CLUSTERS = 512
 _FEWEST_CLUSTERS = 32
 _MOST_LISTED_PROMPTS = 100_000
 
@@ -239,7 +238,7 @@ def _num_clusters(found: Survey, columns: _Columns) -> int:
             f"The tables of a report must fit into {_MOST_BYTES / 2**20:g} MiB; {columns.num_schemes} scheme columns at {settings} "
             f"sampling settings need {needed / 2**20:.0f} MiB. Measure fewer numbers of drafts, temperatures or top-p values."
         )
-    return int(min(affordable, _MOST_CLUSTERS, max(1, found.num_prompts)))
+    return int(min(affordable, MOST_CLUSTERS, max(1, found.num_prompts)))
 
 
 def _bins(edges: tuple[Floats, ...], setting: NDArray[np.int64], values: Floats) -> NDArray[np.int64]:

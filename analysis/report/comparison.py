@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm import drawing
-from otm.tabular import shortened
+from otm import drawing, tabular
 
 from ..errors import AnalysisError
 from ..models.pair import Pair, to_numpy
 from ..models.processing import Setting
 from ..run.bounds import bounds_table
-from ..run.trees import trees_table
+from ..run.ranks import SIZES, acceptance_by_rank, best_tree, simulated_tokens, upper_with_gradient
+from ..statistics import CONFIDENCE, t_quantile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,6 +75,37 @@ def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
     return [v for v in made if any(v.supports(law(k)) for law in otm.drafts.SINGLE_DRAFTER_LAWS for k in ks)]
 
 
+def trees_table(problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np.random.Generator) -> str:
+    """Return the optimal trees of recursive rejection and the bound as text, were every vertex as this pair of distributions.
+
+    Args:
+        problem: the pair.
+        ks: numbers of drafts; ranks go to the largest.
+        draws: calls to decode for each budget; 0 for none.
+        rng: of the draws.
+    """
+    k = max(ks)
+    here = problem.with_law(otm.IID(k))
+    means = np.asarray(otm.acceptance_curve(otm.RecursiveRejection(), here, k=range(1, k + 1)))
+    vector = acceptance_by_rank(range(1, k + 1), means)
+    trees = [best_tree(vector, nodes) for nodes in SIZES]
+    rows: list[tuple[str, list[float]]] = [
+        ("optimal tree, tokens", [tree.expected_tokens for tree in trees]),
+        ("no such tree passes (Tunstall)", [upper_with_gradient(vector, nodes)[0] for nodes in SIZES]),
+    ]
+    if draws:
+        rule = otm.verbs.prepare(otm.RecursiveRejection(), here)
+        told = [simulated_tokens(rule, tree.shape, walks=draws, rng=rng) for tree in trees]
+        rows.append((f"decoded {draws:,} times", [float(one.mean()) for one in told]))
+        rows.append((f"± ({CONFIDENCE:.0%})", [float(t_quantile(draws)) * float(one.std()) / math.sqrt(draws) for one in told]))
+    cells = [("drafted tokens", *map(str, SIZES)), *((name, *(f"{value:.3f}" for value in values)) for name, values in rows)]
+    lines = [
+        f"trees of at most {k} children a vertex, every vertex as here; recursive rejection of i.i.d. drafts",
+        *tabular.columns(cells, right=range(1, 1 + len(SIZES))),
+    ]
+    return "\n".join(lines)
+
+
 def check_plot(path: Path) -> None:
     """Raise `AnalysisError`, before anything is computed, unless a plot can be written to this path."""
     if path.suffix not in (".png", ".pdf", ".svg"):
@@ -121,7 +153,7 @@ def _picture(result: PromptComparison) -> Figure:
     axes.set_xticks(ks, [str(k) for k in ks])
     axes.set_xlabel("number of drafts k")
     axes.set_ylabel("acceptance probability")
-    axes.set_title(f"“{shortened(' '.join(result.prompt.split()), _LONGEST_TITLE)}”", fontsize=9)
+    axes.set_title(f"“{tabular.shortened(' '.join(result.prompt.split()), _LONGEST_TITLE)}”", fontsize=9)
     axes.legend(fontsize=7, handlelength=3.2, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     drawing.note(canvas, "filled markers: exact; open: Monte Carlo mean")
     return canvas

@@ -23,13 +23,13 @@ from ..errors import AnalysisError
 from ..layout import PROMPTS, SHARDS
 from ..run.identity import check_shards
 from ..run.manifest import damaged, read_manifest
-from ..run.shards import column_of_today, shard_files
+from ..run.shards import SAMPLING, column_of_today, shard_files
 from ..trace.base import PATH
 
 PROCESSING = dataclasses.asdict(Processing()) | {"top_p": 1.0}
 """What is done with a model's logits, and the value of each that changes nothing."""
 
-SETTING_COLUMNS = ("temperature", "draft_temperature", "top_p", "draft_top_p", *PATH)
+SETTING_COLUMNS = (*SAMPLING, *PATH)
 ROWS_AT_ONCE = 16_384
 
 _MOST_ROW_GROUP_BYTES = 1 << 30
@@ -179,15 +179,6 @@ def open_run(folder: Path) -> Run:
     num_rows, fields = _check_footers(shards, {"prompt", "position", "temperature", *names})
     settings = tuple(name for name in SETTING_COLUMNS if name in fields)
     return Run(folder, manifest, schemes, statistics, settings, shards, num_rows, check_shards(folder, manifest))
-
-
-def class_of(identity: str) -> str:
-    """Return the class of a scheme, without its parameters.
-
-    >>> class_of("KSeq(gamma=None)"), class_of("optimum")
-    ('KSeq', 'optimum')
-    """
-    return identity.partition("(")[0]
 
 
 def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:

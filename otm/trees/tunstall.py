@@ -78,8 +78,8 @@ def tunstall_upper(
 
     Raises:
         InvalidDistribution: if A is no sub-distribution; for a function, as `optimal_tree`.
-        InvalidParameter: if N or an order is no integer ≥ 0, `max_width` none ≥ 1, an order is given for a vector, or none for a
-            function.
+        InvalidParameter: if N or the order is not an integer ≥ 0, `max_width` is not one ≥ 1, an order is given for a vector, or
+            none for a function.
         TooLarge: for a function, beyond 50,000 ranks over all states.
 
     Cost: O(k); for a function a call for each rank of each state, and a linear program with a variable for each state. Accuracy:

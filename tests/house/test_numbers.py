@@ -218,7 +218,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.audit.broken.entries.LARGE_VOCABULARY": {"131,072": ["docs/audit.md: the clamp at V = {}"]},
     "analysis.report.reading.ROWS_AT_ONCE": {"16,384": ["analysis/report/reading.py: at most {} rows at a time"]},
     "analysis.report.aggregate._MOST_BYTES": {"512 Mi": ["analysis/report/aggregate.py: at most about {}B of tables"]},
-    "analysis.report.aggregate._MOST_CLUSTERS": {"512": ["docs/runs.md: beyond {} prompts it groups them"]},
+    "analysis.statistics.MOST_CLUSTERS": {"512": ["docs/runs.md: beyond {} prompts it groups them"]},
     "analysis.provenance._LARGEST_DIGESTED": {"40 Gi": ["analysis/provenance.py: names and sizes beyond {}B"]},
     "analysis.statistics.CONFIDENCE": {
         "95 %": [

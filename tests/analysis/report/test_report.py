@@ -280,14 +280,14 @@ def peak(folder: Path) -> int:
 
 def test_memory_does_not_grow_with_the_run(plain: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven times the rows and prompts: what is left to grow are a few numbers per prompt (here 72 more prompts, below 40 kB)."""
-    monkeypatch.setattr(aggregation, "_MOST_CLUSTERS", 12)
+    monkeypatch.setattr(aggregation, "MOST_CLUSTERS", 12)
     small, large = (peak(repeated(plain.run.folder, tmp_path / str(n), n)) for n in (1, 7))
     assert large < small + 100_000
     assert small > 1_000_000, "the tables themselves should have been seen"
 
 
 def test_sharing_clusters_changes_no_mean(plain: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregation, "_MOST_CLUSTERS", 5)
+    monkeypatch.setattr(aggregation, "MOST_CLUSTERS", 5)
     found = aggregate(plain.run)
     assert found.num_clusters == 5
     for a, b in zip(found.lower, plain.found.lower, strict=True):
