@@ -82,7 +82,8 @@ def tunstall_upper(
         TooLarge: for a function, beyond 50,000 ranks over all states.
 
     Cost: O(k); for a function a call for each rank of each state, and a linear program with a variable for each state. Accuracy:
-    rounded up, by 8 (1 + H)/H + 8 units of roundoff; for a function above the program's value by 1e-6 of it, and never below.
+    rounded up, by 8 (1 + H)/H + 8 units of roundoff; for a function never below the program's value, and above it by
+    1e-6 of it where no state's entropy is less than 1e-8 bits.
     Reference: ERSD [Kobus & Gündüz 2025], Theorem 4.1; Tunstall 1968; for a function docs/theory.md, "Bounds".
 
     >>> [round(tunstall_upper([0.6, 0.25, 0.1, 0.05], num_nodes=n), 6) for n in (10, 500)]
