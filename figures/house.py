@@ -15,7 +15,9 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.textpath import TextPath
 
 from figures.paths import ROOT
 from figures.work import Work
@@ -34,6 +36,7 @@ _LEGEND = {
 }
 _WIDTH, _HEIGHT, _STOREY, _GAP = 7.0, 0.42, 0.68, 0.1  # inches: the house, a room, floor to floor, between rooms
 _WIDEST, _PASSAGE, _CAPTION = 2.7, 0.16, 0.36
+_TYPE, _MARGIN = 10.5, 0.09  # points of a room's name, smaller where it would come nearer to the edges than these inches
 _ORANGE, _BLUE, _PALE, _INK = drawing.PALETTE[1], drawing.PALETTE[0], {"otm": "#DCEBF5", "analysis": "#ECECEC"}, "#222222"
 
 Graph = dict[str, set[str]]
@@ -224,7 +227,9 @@ def _room(axes: Axes, room: dict[str, Any], x: float, y: float, width: float, pa
     axes.add_patch(box)
     label = _WORDS.get(name, name.partition(".")[2].strip("_"))
     size = f"{room['files']} · {room['lines']:,}"
-    axes.text(x, y + 0.265, label, fontsize=10.5, weight="bold", ha="center", va="center", color=ink, zorder=4)
+    long = TextPath((0, 0), label, size=_TYPE, prop=FontProperties(weight="bold")).get_extents().width / 72
+    type_size = _TYPE * min(1.0, (width - 2 * _MARGIN) / long)
+    axes.text(x, y + 0.265, label, fontsize=type_size, weight="bold", ha="center", va="center", color=ink, zorder=4)
     axes.text(x, y + 0.1, size, fontsize=8.5, ha="center", va="center", color=ink, zorder=4)
 
 

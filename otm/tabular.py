@@ -66,7 +66,7 @@ class Table:
         notes: what stands below, a line each.
         best: cells (row, column) that are marked as the best.
         ruled: rows below which a rule is drawn.
-        longest: how much of a cell's text is printed; pages and papers show all of it.
+        longest: how much of a cell's text is printed, the whole below the table; pages and papers show all of it in place.
     """
 
     columns: tuple[str, ...]
@@ -93,7 +93,8 @@ class Table:
             rows += [row] + [None] * (i in self.ruled)
         right = [j for j, is_left in enumerate(self._left()) if not is_left]
         lines = columns(rows, right=right)[0 if any(self.columns) else 1 :]
-        notes = (line for note in self.notes for line in wrapped(note))
+        cut = dict.fromkeys(text for row in self.rows for text in map(shown, row) if len(text) > self.longest)
+        notes = (line for note in (*self.notes, *(f"… {text}" for text in cut)) for line in wrapped(note))
         return "\n".join([*[self.title] * bool(self.title), *lines, *notes])
 
     def html(self) -> str:

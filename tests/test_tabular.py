@@ -168,7 +168,8 @@ class TestTable:
         table = Table(columns=("name",), rows=((name,),), notes=(note,), longest=20)
         text, paper = table.text().splitlines(), table.latex()
         assert text[2] == "a name that is long…"
-        assert len(text) == 5 and max(map(len, text)) <= 100
+        assert len(text) == 6 and max(map(len, text)) <= 100
+        assert text[-1] == f"… {name}"  # what a row cuts stands below
         assert name in paper and rf"\par{{\footnotesize {note}\par}}" in paper
         assert name in table.html() and note in table.html()
 

@@ -261,7 +261,9 @@ class TestPrint:
         pair = {"draft": [0.75, 0.25], "target": [0.5, 0.5]}
         found = otm.compare(**pair, verifiers=[otm.ThresholdMatching()], laws=[IID], k=(1,))
         assert "frontier: min(1, optimum + TV)" in found.to_latex() and "frontier: min(1, optimum + TV)" in found._repr_html_()
-        assert "sample and match with thresholds (single = 0.5, accumulated = 0.8)" in found.to_latex()
+        name = "sample and match with thresholds (single = 0.5, accumulated = 0.8)"
+        assert name in found.to_latex()
+        assert [line for line in str(found).splitlines() if name in line] == [f"… {name}"]  # cut in its row
 
     def test_named_pairs_that_do_not_fit_are_listed(self) -> None:
         table = compare(draft=DRAFT, target=TARGET, verifiers=[Maximal(), KSeq()], laws=[IID], k=[1, 2], samples=0)

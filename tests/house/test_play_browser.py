@@ -251,15 +251,27 @@ return {
   scroll: document.documentElement.scrollWidth,
   outside: Array.from(document.querySelectorAll("svg text"), (node) => [node.textContent, ...box(node)]).filter(
     ([text, left, right]) => text && (left < -1 || right > document.documentElement.clientWidth + 1)).map(([text]) => text),
-  crossed: (() => {  // names on the overlap curve: beside the axis, inside the picture, none over another
-    const [left, right, top] = box(document.querySelector("#curve svg"));
-    const names = Array.from(document.querySelectorAll("#curve text"));
+  crossed: Array.from(document.querySelectorAll("svg"), (svg) => {  // inside its picture, none over another
+    const [left, right, top, bottom] = box(svg);
+    const names = Array.from(svg.querySelectorAll("text")).filter((node) => node.textContent);
     const common = (one, other, from) => Math.min(one[from + 1], other[from + 1]) - Math.max(one[from], other[from]);
     const over = (one, other) => common(one, other, 0) > 1 && common(one, other, 2) > 4;
-    return names.filter((node, i) => box(node)[2] < top - 1 || box(node)[1] > right + 1 ||
-      (node.matches(".mark") && box(node)[0] < left + 34) ||
+    return names.filter((node, i) => box(node)[0] < left - 1 || box(node)[1] > right + 1 ||
+      box(node)[2] < top - 3 || box(node)[3] > bottom + 3 ||
       names.some((other, j) => j < i && over(box(node), box(other)))).map((node) => node.textContent);
+  }).flat(),
+  marks: (() => {  // names on the overlap curve: beside the axis, on no line to a name and not on the curve
+    const [left, , top] = box(document.querySelector("#curve svg"));
+    const lines = Array.from(document.querySelectorAll("#curve path[stroke-dasharray='2 2']"), box);
+    const path = document.querySelector("#curve path[stroke-width='3']");
+    const points = Array.from({ length: 400 }, (_, i) => path.getPointAtLength(path.getTotalLength() * i / 399));
+    return Array.from(document.querySelectorAll("#curve .mark")).filter((node) => {
+      const [from, to, high, low] = box(node);
+      return from < left + 34 || lines.some(([x, , y, end]) => x > from && x < to && y < low - 4 && end > high + 4) ||
+        points.some(({ x, y }) => left + x > from && left + x < to && top + y > high + 4 && top + y < low - 4);
+    }).map((node) => node.textContent);
   })(),
+  headline: document.getElementById("headline").textContent,
   meter: document.getElementById("meter").textContent,
   patterns: document.querySelectorAll("#pair [fill^='url(#h'], #meter [fill^='url(#h']").length,
   empty:
@@ -283,12 +295,18 @@ def test_it_fits_and_needs_no_colours(page: Any, size: tuple[int, int]) -> None:
                     chosen = [["preset", preset], ["law", law], ["k", "2"], ["verifier", verifier]]
                     found = page.execute_script(WORKED, chosen)
                     assert found["scroll"] <= size[0], (law, preset, verifier)
-                    faults = [found[name] for name in ("outside", "empty", "broken", "crossed")]
-                    assert faults == [[], [], [], []], (law, preset, verifier)
+                    faults = [found[name] for name in ("outside", "empty", "broken", "crossed", "marks")]
+                    assert faults == [[], [], [], [], []], (law, preset, verifier)
                     assert "optimum" in found["meter"] and ("gap" in found["meter"]) <= (verifier != "optimal")
                     assert found["patterns"] >= 2
-        found = page.execute_script(WORKED, [["size", "8"], ["law", "i.i.d."], ["k", "5"], ["verifier", "K-SEQ"]])
-        assert (found["scroll"] <= size[0], found["outside"], found["broken"], found["crossed"]) == (True, [], [], [])
+        for preset in ("a fair draft", "a poor draft", "a sure target"):
+            for k, num_words in ((1, 5), (3, 5), (4, 3), (3, 8), (4, 7), (4, 8), (5, 7), (5, 8)):
+                chosen = [["preset", preset], ["size", str(num_words)], ["law", "i.i.d."], ["k", str(k)], ["verifier", "K-SEQ"]]
+                found = page.execute_script(WORKED, chosen)
+                faults = [found[name] for name in ("outside", "broken", "crossed", "marks")]
+                assert (found["scroll"] <= size[0], faults) == (True, [[], [], [], []]), (preset, k, num_words)
+                given = re.search(r"([\d.]+) points", found["headline"])
+                assert not given or f"gap {given[1]} %" in found["meter"]
 
 
 def test_it_is_one_file_that_asks_nobody(page: Any) -> None:
