@@ -43,9 +43,9 @@ def _kept(record: dict[str, Any]) -> dict[str, Any]:
     return {
         "rows": rows,
         "texts": plain["texts"],
+        "prompts": record["manifest"]["prompts"]["count"],
         "plain": plain["tokens"] / plain["seconds"],
         "verdict": record["verdict"],
-        "threads": record["manifest"]["threads"],
     }
 
 
@@ -62,8 +62,8 @@ def draw(data: dict[str, Any]) -> Figure:
     grid[-1].set_xlabel("speed, × plain decoding")
     drawing.note(
         canvas,
-        "bar: advised, 95 % interval over prompts for all plans at once · dot: measured, texts decoded in every way in turns\n"
-        "shaded: slower than plain decoding",
+        "tick and bar: advised, with its 95 % interval over prompts for all plans at once\n"
+        "dot: measured, texts decoded in every way in turns · shaded: slower than plain decoding",
     )
     return canvas
 
@@ -93,7 +93,7 @@ def _panel(axes: Axes, pair: dict[str, Any]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set_title(
         f"{pair['pair']}: {pair['verdict']} · plain {pair['plain']:.0f} tokens/s, "
-        f"threads {pair['threads']}, {pair['texts']} texts",
+        f"{pair['texts']} texts of {pair['prompts']} prompts",
         fontsize=9,
         loc="left",
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from otm.commands.printing import paragraph
+from otm.losses import ROUNDED_MOST
 from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
 from otm.tabular import columns
 from otm.trees import CostSurface
@@ -164,7 +165,7 @@ def _lost(gone: Lost) -> Iterator[str]:
         )
     if (rounding := gone.rounding) is not None:
         k = 1 if several is None else several.drafts
-        gain, here, anywhere = rounding.gain.value, k * rounding.draft_tv.value, k * rounding.most
+        gain, here, anywhere = rounding.gain.value, k * rounding.draft_tv.value, k * ROUNDED_MOST
         yield from paragraph(
             "",
             f"drawn from masses in bfloat16, one draft is accepted {100 * abs(gain):.3f} percentage points "

@@ -96,7 +96,8 @@ def distributions(logits: Any, settings: Sequence[Processing], *, for_rows: bool
         host = isinstance(logits, np.ndarray) and np.finfo(logits.dtype).smallest_normal <= temperature < np.inf
         if not host or not _nucleus_alone(processing):
             # A device sorts as fast as it divides; the extremes, and other filters, are rare.
-            yield processing(logits), None
+            mass = processing(logits)
+            yield mass.astype(np.float64, copy=False) if for_rows and isinstance(mass, np.ndarray) else mass, None
         elif top_p in (None, 1.0):
             yield _softmax(_scaled(logits, logits.max(axis=-1, keepdims=True), temperature), for_rows)
         else:
@@ -142,7 +143,7 @@ def _nucleus(
         keep[row] = Processing(temperature=temperature, top_p=top_p)(rows[row]) > 0
     mass *= torch.from_numpy(keep)
     if for_rows:
-        return mass.numpy().reshape(shape), None
+        return mass.numpy().reshape(shape).astype(np.float64, copy=False), None
     return tuple(array.reshape(shape) for array in _normalised(mass, scaled))  # type: ignore[return-value]
 
 

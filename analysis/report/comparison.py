@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import otm
 from otm import drawing
+from otm.tabular import shortened
 
 from ..errors import AnalysisError
 from ..models.pair import Pair, to_numpy
@@ -119,7 +120,7 @@ def _picture(result: PromptComparison) -> Figure:
     axes.set_xticks(ks, [str(k) for k in ks])
     axes.set_xlabel("number of drafts k")
     axes.set_ylabel("acceptance probability")
-    axes.set_title(f"“{_shorten(result.prompt)}”", fontsize=9)
+    axes.set_title(f"“{shortened(' '.join(result.prompt.split()), _LONGEST_TITLE)}”", fontsize=9)
     axes.legend(fontsize=7, handlelength=3.2, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     drawing.note(canvas, "filled markers: exact; open: Monte Carlo mean")
     return canvas
@@ -129,8 +130,3 @@ def _shown(row: otm.comparison.ComparisonRow) -> float | None:
     if row.exact is not None:
         return row.exact
     return None if row.monte_carlo is None else row.monte_carlo.mean
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_TITLE else line[: _LONGEST_TITLE - 1] + "…"

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from otm import Processing
+from otm.tabular import shortened
 
 from ..errors import AnalysisError
 from ..layout import PROMPTS, SHARDS
@@ -208,7 +209,9 @@ def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
 def _scheme(entry: dict[str, Any]) -> SchemeColumn:
     k, optimum = entry.get("k"), entry.get("optimum_column")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1 or not isinstance(optimum, str | None):
-        raise damaged(f"the scheme {_short(entry)} has no number of drafts k ≥ 1, or an optimum_column that is no name")
+        raise damaged(
+            f"the scheme {shortened(repr(entry), 120)} has no number of drafts k ≥ 1, or an optimum_column that is no name"
+        )
     name, lower, upper = _column_names(entry)
     return SchemeColumn(
         name,
@@ -240,7 +243,7 @@ def _column_names(entry: dict[str, Any]) -> tuple[str, str, str]:
 def _text(entry: dict[str, Any], key: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value:
-        raise damaged(f"the entry {_short(entry)} has no {key!r}")
+        raise damaged(f"the entry {shortened(repr(entry), 120)} has no {key!r}")
     return value
 
 
@@ -308,10 +311,6 @@ def _array(column: Any, name: str, path: Path) -> NDArray[Any]:
 
 def _inside(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
-
-
-def _short(entry: dict[str, Any]) -> str:
-    return repr(entry)[:120]
 
 
 def _whole(said: Mapping[str, Any]) -> dict[str, Any]:

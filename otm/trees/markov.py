@@ -58,8 +58,10 @@ class MarkovAcceptance:
         for state in queue:
             steps = _steps(acceptance, state, max_width, MAX_STEPS - len(edges))
             symbols = np.array([*steps, rejected_mass(steps) if steps else 1.0])
-            entropies.append(entropy_bits(symbols))
-            most = max(most, int((symbols > 0).sum()))
+            num_symbols = int((symbols > 0).sum())
+            # A lone symbol is certain; what it lacks to 1 was taken for rounding and must not count as bits.
+            entropies.append(entropy_bits(symbols) if num_symbols > 1 else 0.0)
+            most = max(most, num_symbols)
             for rank, step in enumerate(steps):
                 path = (*state, rank)
                 child = path[max(0, len(path) - order) :]

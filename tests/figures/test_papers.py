@@ -15,6 +15,7 @@ def test_every_claim_has_a_verdict_on_every_pair_with_results() -> None:
 
 
 def test_what_may_be_chance_is_open() -> None:
-    assert _decided([(0.1, 0.5), (0.0, 0.1)]) is True
+    assert _decided([(0.1, 0.05), (0.0, 0.0)]) is True
+    assert _decided([(0.1, 0.05), (0.1, 0.2)]) is None
     assert _decided([(0.1, 0.05), (-0.1, 0.2)]) is None
     assert _decided([(-0.1, 0.2), (-0.3, 0.2)]) is False

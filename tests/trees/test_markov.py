@@ -129,6 +129,13 @@ def test_what_a_solver_says_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         assert states.bound(5.0) >= right * (1 - SOLVED)  # never less than the least that is true
 
 
+def test_what_a_lone_symbol_lacks_to_one_is_no_entropy() -> None:
+    """A rest of at most 64 u is rounding, for a function as for a vector."""
+    for lacks in (0.0, 2.0**-53, 2.0**-48):
+        assert tunstall_upper(lambda path, at=1.0 - lacks: at * (path[-1] == 0), num_nodes=5, order=1) == math.inf
+        assert tunstall_upper([1.0 - lacks], num_nodes=5) == math.inf
+
+
 def test_what_entropy_says_nothing_of_and_what_is_refused() -> None:
     assert tunstall_upper(lambda path: float(path[-1] == 0), num_nodes=9, order=2) == math.inf  # accepted for ever
     assert tunstall_upper(lambda path: 0.0, num_nodes=9, order=2) == pytest.approx(1.0, rel=SOLVED)  # nothing is accepted

@@ -52,20 +52,26 @@ def test_values_of_from_logits(kind: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_compiled_rows_are_given(dtype: str) -> None:
     """Distributions in float64 with their logarithms, and of top-p the probabilities before they are divided."""
-    settings = [Processing(), Processing(temperature=0.7, top_p=0.9), Processing(temperature=0.0, top_p=1.0)]
+    settings = [
+        Processing(),
+        Processing(temperature=0.7, top_p=0.9),
+        Processing(temperature=0.0, top_p=1.0),
+        Processing(top_k=3),
+        Processing(min_p=0.1),
+    ]
     z = logits("plain", 400, np.random.default_rng(1)).astype(dtype)
     z[:, 7] = -np.inf
     both = [list(processing.distributions(z, settings, for_rows=flag)) for flag in (False, True)]
     for (mass, _), (weights, _) in zip(*both, strict=True):
         np.testing.assert_allclose(otm.normalise(weights.astype(float)), mass, rtol=PRECISION[dtype][0], atol=1e-37)
     mass, logs = both[1][0]
-    assert mass.dtype == logs.dtype == np.float64
+    assert logs.dtype == np.float64 and all(weights.dtype == np.float64 for weights, _ in both[1])
     assert np.isfinite(logs).all()
     np.testing.assert_allclose(mass.sum(axis=-1), 1.0, rtol=0, atol=2.0**-51)
     np.testing.assert_allclose(
         logs[mass > 0], np.log(mass[mass > 0]), rtol=2 * np.finfo(dtype).eps, atol=2 * np.finfo(dtype).eps
     )
-    assert [logs for _, logs in both[1][1:]] == [None, None]
+    assert [logs for _, logs in both[1][1:]] == [None] * (len(settings) - 1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

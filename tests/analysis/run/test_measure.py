@@ -349,6 +349,15 @@ def test_one_order_serves_every_temperature(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_allclose(apart[1], table_of_logits(draft, target, settings_of([1.0], [1.0], [0.5]), wanted)[0])
 
 
+@pytest.mark.parametrize("one_sided", [Processing(top_p=0.9), Processing(top_k=3), Processing(min_p=0.1)], ids=str)
+def test_one_side_may_be_filtered_in_float32(one_sided: Processing) -> None:
+    draft, target = (3.0 * np.random.default_rng(1).standard_normal((2, 5, 300))).astype(np.float32)
+    wanted = Wanted.of((1, 2), None)
+    for setting in (Setting(one_sided, Processing()), Setting(Processing(), one_sided)):
+        narrow, wide = (table_of_logits(draft, target, [setting], wanted, precision=name) for name in ("float32", "float64"))
+        np.testing.assert_allclose(narrow, wide, rtol=0, atol=2e-6)  # float32 logits of ± 15 are off by 1e-6 once shifted
+
+
 def kill(kind: str, source: Path, folder: Path, kills: int, seed: int) -> int:
     """Return how many kills hit between the first shard and the last."""
     arguments = [kind, str(source), str(folder / "reference"), str(folder / "work"), str(kills), str(seed)]
