@@ -13,7 +13,9 @@ from ..statistics import MOST_CLUSTERS, ClusterSums, Floats, Histograms, Means, 
 from .reading import Run
 from .survey import BINS, ENTROPY, Survey, middle, setting_keys, survey
 
-_DISTANCE = "tv"
+_DISTANCE, _PROBABILITY = "tv", "probability"
+_SIGNED = "lost_rounding"
+"""A difference of two acceptances: rounded drafts may be accepted more often."""
 _MOST_BYTES = 512 << 20
 _FEWEST_CLUSTERS = 32
 _MOST_LISTED_PROMPTS = 100_000
@@ -95,7 +97,8 @@ class _Columns:
         self.intervals = any(column.is_interval for column in schemes)
         self.schemes = [c.lower for c in schemes] + ([c.upper for c in schemes] if self.intervals else [])
         self.statistics = [c.lower for c in statistics] + [c.upper for c in statistics]
-        self.most_described = np.tile([1.0 if c.name == _DISTANCE else np.inf for c in statistics], 2)
+        self.least_described = np.tile([-1.0 if c.name == _SIGNED else 0.0 for c in statistics], 2)
+        self.most_described = np.tile([1.0 if c.unit == _PROBABILITY else np.inf for c in statistics], 2)
         self.num_schemes = len(schemes)
         self.entropy = run.statistic(ENTROPY)
         self.distance = run.statistic(_DISTANCE)
@@ -181,7 +184,8 @@ class _Tables:
             by_position=tuple(self._binned(self.by_position, s) for s in settings),
             histograms=self.histograms,
             statistics=tuple(
-                clipped(clustered_means(*self.described.tables([s])), 0.0, self.columns.most_described) for s in settings
+                clipped(clustered_means(*self.described.tables([s])), self.columns.least_described, self.columns.most_described)
+                for s in settings
             ),
             infinite=tuple(self.infinite / rows),
             prompts=self._prompts(),

@@ -30,41 +30,40 @@ _LONGEST_TITLE = 70
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PromptComparison:
-    """The two distributions after a prompt and the table of schemes on them."""
+class NextToken:
+    """The two distributions after a prompt, at full vocabulary; `likely` are the target's first few as (token, p, q)."""
 
     prompt: str
     draft: NDArray[np.float64]
     target: NDArray[np.float64]
-    table: otm.comparison.Comparison
     likely: tuple[tuple[str, float, float], ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PromptComparison:
+    """The table of schemes after a prompt, and what bounds them."""
+
+    prompt: str
+    table: otm.comparison.Comparison
     bounds: str
 
 
-def compare_prompt(
-    pair: Pair,
-    prompt: str,
-    *,
-    k: Sequence[int],
-    setting: Setting,
-    samples: int,
-    rng: np.random.Generator,
-) -> PromptComparison:
-    """Take both next-token distributions at full vocabulary and compare every scheme that reaches it.
-
-    The distributions are computed in float64 on the pair's device; the table is computed on the host, once per prompt.
-    """
+def next_token(pair: Pair, prompt: str, *, setting: Setting) -> NextToken:
+    """Return both next-token distributions, computed in float64 on the pair's device."""
     logits = pair.next_logits(pair.encode(prompt))
     draft, target = (to_numpy(side(row.double())) for side, row in zip(setting, logits, strict=True))
+    return NextToken(prompt, draft, target, _likely(pair, draft, target))
+
+
+def compare_next(found: NextToken, *, k: Sequence[int], samples: int, rng: np.random.Generator) -> PromptComparison:
+    """Compare every scheme that reaches a full vocabulary, on the host: seconds to minutes, by V and k."""
+    draft, target = found.draft, found.target
     table = otm.compare(draft=draft, target=target, verifiers=_reaching_full_vocabulary(k), k=k, samples=samples, rng=rng)
     table = dataclasses.replace(table, left_out=())  # which law each verifier takes is no news to a reader of this table
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
     return PromptComparison(
-        prompt=prompt,
-        draft=draft,
-        target=target,
+        prompt=found.prompt,
         table=table,
-        likely=_likely(pair, draft, target),
         bounds=bounds_table(problem, k, draws=samples, rng=rng) + "\n\n" + trees_table(problem, k, draws=samples, rng=rng),
     )
 
