@@ -167,7 +167,8 @@ def acceptance(code: Callable[..., Any], k: int) -> float:
     several = otm.Problem(draft=OTHER, target=SPARSE, law=otm.IID(k))
     ways = followed(code, several)[0]
     assert ways.error < 1e-14
-    return sum(float(mass.sum()) for _, (_, said), mass in ways.found if said)  # type: ignore[misc]
+    found: Any = ways.found
+    return sum(float(mass.sum()) for _, (_, said), mass in found if said)
 
 
 @pytest.mark.parametrize(
