@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_further(entry: metadata.EntryPoint, words: list[str]) -> int:
     """Run a command of another package, or say what it needs."""
     if missing := [name for name in _required(entry) if not _version(name)]:
-        wanted = f"pip install '{entry.dist.name if entry.dist else 'otm-speculative'}[{EXTRA}]'"
+        wanted = f"pip install '{entry.dist.name if entry.dist else 'otm-speculative'}[{EXTRA}]', in a checkout '.[{EXTRA}]'"
         print(f"otm {entry.name} needs {', '.join(missing)}, not installed here: {wanted}", file=sys.stderr)
         return 2
     status: int = entry.load()(words)
