@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from otm._numba import code_path
+from otm.tabular import shortened
 
 from .errors import AnalysisError
 
@@ -165,12 +166,7 @@ def differences(left: Any, right: Any, path: str = "") -> list[str]:
         for key in sorted(left.keys() | right.keys()):
             found += differences(left.get(key), right.get(key), f"{path}.{key}" if path else str(key))
         return found
-    return [] if left == right else [f"{path}: {_short(left)} against {_short(right)}"]
-
-
-def _short(value: Any, length: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= length else text[: length - 1] + "…"
+    return [] if left == right else [f"{path}: {shortened(repr(left), 60)} against {shortened(repr(right), 60)}"]
 
 
 def _version(name: str) -> str | None:

@@ -17,11 +17,31 @@ import dataclasses
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
+
+MOST_CLUSTERS = 512
+"""Clusters that prompts are spread over at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A number with its interval over prompts; None where a single prompt is all there is, or the number is infinite.
+
+    >>> str(Interval(1.5, 1.25, 2.0))
+    '1.500 (1.250 to 2.000)'
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        sure = "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
+        return f"{self.value:.3f}{sure}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,6 +61,15 @@ def clipped(means: Means, least: float | Floats, most: float | Floats) -> Means:
     1.0
     """
     return Means(mean=means.mean, low=np.maximum(means.low, least), high=np.minimum(means.high, most))
+
+
+def t_quantile(clusters: ArrayLike, confidence: float = CONFIDENCE) -> Floats:
+    """Return half an interval over this many clusters, in standard errors: Student's t, with a degree of freedom less.
+
+    >>> round(float(t_quantile(40)), 4)
+    2.0227
+    """
+    return np.asarray(scipy.stats.t.ppf(0.5 + confidence / 2, np.maximum(np.asarray(clusters) - 1, 1)))
 
 
 class ClusterSums:
@@ -98,7 +127,7 @@ def clustered_means(sums: Floats, counts: Floats, *, confidence: float = CONFIDE
         mean = sums.sum(axis=0) / total
         squares = ((sums - mean * counts) ** 2).sum(axis=0)
         error = np.sqrt(squares * clusters / (clusters - 1)) / total
-        half = scipy.stats.t.ppf(0.5 + confidence / 2, np.maximum(clusters - 1, 1)) * error
+        half = t_quantile(clusters, confidence) * error
     half = np.where(clusters > 1, half, np.nan)
     return Means(mean=mean, low=mean - half, high=mean + half)
 

@@ -21,6 +21,7 @@ from benchmarks.public_code.checkouts import folder, load
 from benchmarks.timing import medians
 from otm.sequence import GreedyMultipath, Uniforms
 from otm.sequence.greedy_multipath import Ranked
+from otm.sequence.models import OneByOne
 
 REPOSITORY = "Rmuk655/Distill-Spec-Research"
 REVISIONS = {
@@ -48,7 +49,7 @@ def run(*, seconds: float, checkouts: Path) -> list[dict[str, Any]]:
     return steps + [row for k, num_tokens in ACCEPTANCES for row in _acceptances(node, torch, k, num_tokens, seconds)]
 
 
-class Pair:
+class Pair(OneByOne):
     """Draft and target after every context, made when asked for, and kept."""
 
     def __init__(self, num_tokens: int) -> None:
@@ -64,10 +65,6 @@ class Pair:
     def next(self, context: Any) -> NDArray[np.float64]:
         """Return the draft's law."""
         return self.both(tuple(int(token) for token in context))[0]
-
-    def next_batch(self, contexts: Any) -> NDArray[np.float64]:
-        """Return the draft's laws."""
-        return np.stack([self.next(context) for context in contexts])
 
 
 def _step(verifier: Any, torch: Any, k: int, num_tokens: int, seconds: float) -> dict[str, Any]:

@@ -24,9 +24,9 @@ PAPER_KS = (1, 2, 3, 4)
 """The paper's axis."""
 
 
-def capture(pair: str = "shipped pair") -> dict[str, Any]:
-    """Read the committed distributions p′ and q′ of a pair with their manifest."""
-    return captures("figure5")[pair]
+def capture() -> dict[str, Any]:
+    """Read the committed distributions p′ and q′ of the shipped pair with their manifest."""
+    return captures("figure5")["shipped pair"]
 
 
 def compute(work: Work) -> dict[str, Any]:

@@ -160,7 +160,6 @@ def audit_first_tokens(
     temperature: float = 1.0,
     top_k: int = 4,
     detect: float = 0.02,
-    false_alarm: float = 1e-9,
 ) -> SampledAudit:
     """Audit a complete `generate(assistant_model=…)`: the first tokens after one prompt against their exact law.
 
@@ -171,7 +170,6 @@ def audit_first_tokens(
         num_tokens: L, the tokens compared: drafted, replaced and bonus tokens all occur from L = 2 on.
         temperature, top_k: given to `generate`.
         detect: total variation not to miss; too few tokens to see it get no verdict.
-        false_alarm: probability at most of an alarm if transformers samples the target's law.
 
     Returns:
         SampledAudit over blocks of L tokens; its `detect` is the total variation that is found with probability 1 − 1e-3.
@@ -183,9 +181,7 @@ def audit_first_tokens(
         )
         for _ in range(samples)
     ]
-    return audit.outputs(
-        np.asarray(outputs), target=law, name="transformers generate, first tokens", detect=detect, false_alarm=false_alarm
-    )
+    return audit.outputs(np.asarray(outputs), target=law, name="transformers generate, first tokens", detect=detect)
 
 
 def audit_texts(
@@ -196,7 +192,6 @@ def audit_texts(
     temperature: float = 1.0,
     top_k: int = 50,
     detect: float = 0.02,
-    false_alarm: float = 1e-9,
 ) -> LogAudit:
     """Audit a complete `generate(assistant_model=…)` over whole texts: every token against the target's law at its place.
 
@@ -206,7 +201,6 @@ def audit_texts(
         num_tokens: length of each text.
         temperature, top_k: given to `generate`.
         detect: total variation not to miss; too few tokens to see it get no verdict.
-        false_alarm: probability at most of an alarm if transformers samples the target's law.
 
     Returns:
         LogAudit over `len(prompts) · num_tokens` tokens.
@@ -218,7 +212,7 @@ def audit_texts(
     records = itertools.chain.from_iterable(
         records_of(pair, prompt, text, temperature=temperature, top_k=top_k) for prompt, text in texts
     )
-    return audit.log(records, name="transformers generate, whole texts", detect=detect, false_alarm=false_alarm)
+    return audit.log(records, name="transformers generate, whole texts", detect=detect)
 
 
 def records_of(

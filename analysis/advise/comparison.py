@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from otm.trees import Speedup
 
+from ..statistics import t_quantile
 from .families import Plan
 
 Floats = NDArray[np.float64]
@@ -82,7 +82,7 @@ class Tokens:
         normal = rng.standard_normal((_SIMULATED, self.clusters)) @ shapes * np.sqrt(self.clusters / freedom)
         largest = np.abs(normal).max(axis=1) / np.sqrt(rng.chisquare(freedom, _SIMULATED) / freedom)
         # With nothing random in the tokens the clock's error is left, which one t covers.
-        return float(max(np.quantile(largest, 1.0 - error), scipy.stats.t.ppf(1.0 - error / 2.0, freedom)))
+        return float(max(np.quantile(largest, 1.0 - error), t_quantile(self.clusters, 1.0 - error)))
 
 
 def speedup(ratio: float, influence: Floats, tokens: Tokens, *, clock_error: float, critical: float) -> Speedup:

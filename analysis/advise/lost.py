@@ -35,9 +35,6 @@ SEVERAL = {name: words for name, words in PARTS.items() if name != "ranking"} | 
 }
 """Parts of 1 − α of several drafts, in words."""
 
-ROUNDED_MOST = 2.0**-8 / (2.0 * (1.0 - 2.0**-8))
-"""What rounding to 8 bits moves a distribution at most, in total variation (docs/theory.md)."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Share:
@@ -73,13 +70,11 @@ class RoundedDrafts:
         gain: acceptance of one draft, against exact masses; a loss is negative.
         output_tv: total variation from the target's law to that of the output, with one draft.
         draft_tv: from the exact draft to the rounded one. k drafts change nothing by more than k times this.
-        most: what `draft_tv` cannot exceed, whatever the draft.
     """
 
     gain: Share
     output_tv: Share
     draft_tv: Share
-    most: float = ROUNDED_MOST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +127,7 @@ def lost(
         rng: chooses texts and positions.
         rounded: whether drafts are drawn in bfloat16.
 
-    Cost: some 70 optimal acceptances of one draft at each position, as many of the plan's number, a target call per level at some.
+    Cost: 67 optimal acceptances of one draft at each position, as many of the plan's number, a target call per level at some.
     """
     deadline = time.perf_counter() + seconds
     setting, owners, rows, expected = Setting(draft.processing, target.processing), [], [], []

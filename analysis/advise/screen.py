@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from otm.commands.printing import paragraph
+from otm.losses import ROUNDED_MOST
 from otm.sequence import DraftSelection, LikeliestTree, SpeculativeSampling
 from otm.tabular import columns
 from otm.trees import CostSurface
@@ -17,7 +18,7 @@ from .engines import chain_settings, engine_chain, likeliest_settings
 from .lost import SEVERAL, Lost, Share
 from .trial import Trial
 
-_NAME, _NAME_OF_TRIAL = 34, 27
+_NAME, _NAME_OF_TRIAL = 34, 30
 """Columns of a plan's name, at most, in the two tables."""
 
 
@@ -61,7 +62,7 @@ def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
         return "run     no prompt leaves room for a text; nothing was run"
     rows: list[tuple[str, ...]] = [
         ("", "tokens", "a call", "seconds", "", "x plain", ""),
-        ("", "advised", "meas.", "predicted", "meas.", "advised", "meas."),
+        ("", "adv.", "meas.", "pred.", "meas.", "adv.", "meas."),
     ]
     for one in trials:
         name = f"  {names.get(one.name, one.name)[:_NAME_OF_TRIAL]}"
@@ -73,9 +74,14 @@ def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
         100.0 * max(abs(getattr(one, left) / getattr(one, right) - 1.0) for one in trials)
         for left, right in (("predicted", "seconds"), ("predicted_speedup", "speedup"), ("advised", "speedup"))
     )
-    lines.append(f"  predicted wall times are off by at most {wall:.0f} %, their ratios by {ratio:.0f} %,")
-    lines.append(f"  and the speed-ups of the advice, timed earlier, by {advised:.0f} %")
+    lines.append(f"  predicted wall times are off by at most {_at_most(wall)} %, their ratios by {_at_most(ratio)} %,")
+    lines.append(f"  and the speed-ups of the advice, timed earlier, by {_at_most(advised)} %")
     return "\n".join(lines)
+
+
+def _at_most(percent: float) -> int:
+    """Return the whole number that is no less, but for what subtracting rounds off."""
+    return math.ceil(percent - 1e-9)
 
 
 def _headline(advice: Advice) -> Iterator[str]:
@@ -119,14 +125,16 @@ def _limits(advice: Advice) -> Iterator[str]:
         "what drafting costs: with free draft calls": tokens / (target + rest),
         "what verification costs: if a call that checks the drafts took no longer than one that checks none": tokens
         / (draft + min(target, model.checking(0)) + rest),
-        "what drawing and verifying in Python costs: without": tokens / (draft + target),
+        "what drawing and verifying in Python costs: without it": tokens / (draft + target),
         "acceptance: with every draft accepted": (1 + best.plan.decoder.depth) * advice.plain_seconds / whole,
     }
     most = max(reliefs, key=reliefs.__getitem__)
+    cause, _, relieved = most.partition(": ")
+    limit = f"{cause}: {relieved}" if reliefs[most] >= 1.0 else f"no single part: even {relieved}"
     shares = [100.0 * part / whole for part in best.seconds]
     yield from paragraph(
         "limits",
-        f"{most}, the fastest plan would give {reliefs[most]:.2f} x. First drafts are accepted "
+        f"{limit}, the fastest plan would give {reliefs[most]:.2f} x. First drafts are accepted "
         f"{100 * (advice.chains[0] - 1.0):.0f} % of the time; a draft call takes "
         f"{sum(model.draft) / model.checking(0):.2f} of a target call; a step is {shares[0]:.0f} % drafting, "
         f"{shares[1]:.0f} % target, {shares[2]:.0f} % Python",
@@ -157,7 +165,7 @@ def _lost(gone: Lost) -> Iterator[str]:
         )
     if (rounding := gone.rounding) is not None:
         k = 1 if several is None else several.drafts
-        gain, here, anywhere = rounding.gain.value, k * rounding.draft_tv.value, k * rounding.most
+        gain, here, anywhere = rounding.gain.value, k * rounding.draft_tv.value, k * ROUNDED_MOST
         yield from paragraph(
             "",
             f"drawn from masses in bfloat16, one draft is accepted {100 * abs(gain):.3f} percentage points "

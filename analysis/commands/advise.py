@@ -9,7 +9,7 @@ import typer
 
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import Limit, Threads, grouped, written
+from .options import Field, Limit, Prompts, Threads, grouped, use_threads, written
 
 MEASURED, COMPARED = "What is measured", "What is compared"
 
@@ -17,13 +17,13 @@ MEASURED, COMPARED = "What is measured", "What is compared"
 @grouped
 def advise(
     *,
-    prompts: Annotated[Path, typer.Option(help="Text with one prompt per line, JSON lines or Parquet.")],
+    prompts: Prompts,
     models: PairSource,
     out: Annotated[Path | None, written("Where to write everything as JSON, for scripts and the report.")] = None,
     run: Annotated[bool, typer.Option("--run", help="Run every way of the table for real: predicted beside measured.")] = False,
     seconds: Annotated[float, typer.Option(min=0.0, help="Budget; it ends earlier where the interval decides.")] = 300.0,
     limit: Limit = None,
-    field: Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")] = "text",
+    field: Field = "text",
     chat_template: Annotated[bool, typer.Option("--chat-template", help="Prompts are messages of a user.")] = False,
     prompt_tokens: Annotated[
         int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.", rich_help_panel=MEASURED)
@@ -43,14 +43,11 @@ def advise(
 
     Example: advise --draft my-draft --target my-model --prompts prompts.txt --run
     """
-    import torch
-
     from ..advise.advice import Asked
     from ..advise.families import Limits
     from ..advise.whole import advised
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    use_threads(threads)
     text = advised(
         models,
         prompts,

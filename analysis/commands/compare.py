@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,17 +28,19 @@ def compare(
     import numpy as np
 
     from ..models.source import loaded
-    from ..report.comparison import check_plot, compare_prompt, plot_comparison
+    from ..report.comparison import check_plot, compare_next, next_token, plot_comparison
 
     ks = integers(k)
     check_plot(plot)
     pair = loaded(models)
-    result = compare_prompt(pair, prompt, k=ks, setting=setting, samples=samples, rng=np.random.default_rng(seed))
+    found = next_token(pair, prompt, setting=setting)
     typer.echo(f"prompt   {prompt}")
-    typer.echo("next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in result.likely))
+    typer.echo("next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in found.likely))
     typer.echo(f"V = {pair.num_tokens}, temperature {setting.target.temperature:g}, {pair.device}")
     for note in pair.notes:
         typer.echo(f"note     {note}")
+    sys.stdout.flush()  # what follows takes up to minutes
+    result = compare_next(found, k=ks, samples=samples, rng=np.random.default_rng(seed))
     typer.echo(f"\n{result.table}\n\n{result.bounds}\n")
     plot_comparison(result, plot)
     typer.echo(f"plot     {plot}")

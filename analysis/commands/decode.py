@@ -11,13 +11,13 @@ from otm.sequence import DECODERS
 
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import Limit, Threads, grouped, integers, written
+from .options import Field, Limit, Prompts, Threads, grouped, integers, use_threads, written
 
 
 @grouped
 def decode(
     *,
-    prompts: Annotated[Path, typer.Option(help="Text with one prompt per line, JSON lines or Parquet.")],
+    prompts: Prompts,
     out: Annotated[Path, written("Results file (JSON lines); a killed run goes on from it.")],
     decoder: Annotated[
         list[str],
@@ -33,13 +33,11 @@ def decode(
     limit: Limit = None,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated; one text each.")] = "0",
     setting: Setting,
-    field: Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")] = "text",
+    field: Field = "text",
     threads: Threads = None,
 ) -> None:
     """Decode prompts with any algorithm and report tokens per serial call of the target, and the speed-up over plain decoding."""
     import itertools
-
-    import torch
 
     from ..decode.decode_run import RunSettings, run_decode, summary_table
     from ..decode.decoder_text import decoder_from_text
@@ -48,8 +46,7 @@ def decode(
     from ..models.prompts import prompts as numbered
     from ..models.source import loaded
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    use_threads(threads)
     decoders = {text.strip(): decoder_from_text(text) for text in decoder}
     chosen_seeds = integers(seeds, name="seeds", minimum=0)
     pair = loaded(models)

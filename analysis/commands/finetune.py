@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from otm import tabular
+
 from ..layout import SHIPPED_PAIR
-from .options import written
+from .options import use_threads, written
 
 
 def finetune(
@@ -24,13 +26,10 @@ def finetune(
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; figures depend on it in the last bits.")] = None,
 ) -> None:
     """Fine-tune copies of a draft by different losses and compare their acceptance on held-out text."""
-    import torch
-
     from ..train import texts
     from ..train.fine_tuning import LOSSES, Plan, prepare_bench, write_fine_tuning
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    use_threads(threads)
     plan = Plan(steps=steps, trial_steps=max(1, steps // 3), seeds=tuple(range(seeds)))
     bench, source = prepare_bench(
         lambda: texts.from_text_files(text) if text else texts.from_installed_packages(constraints),
@@ -39,7 +38,11 @@ def finetune(
         draft=str(draft),
     )
     path, record = write_fine_tuning(bench, work=work, out=out, corpus=source, losses=loss or list(LOSSES))
-    for row in record["rows"]:
-        shown = f"{row['figure']:<28} {row['loss']:<22} {row['mean']:.4f} [{row['low']:.4f}, {row['high']:.4f}]"
-        typer.echo(shown + (f"   {row['gain']['mean']:+.4f} over {record['baseline']}" if "gain" in row else ""))
+    for line in tabular.columns([_cells(row, record["baseline"]) for row in record["rows"]]):
+        typer.echo(line)
     typer.echo(f"data     {path}")
+
+
+def _cells(row: dict[str, Any], baseline: str) -> tuple[str, ...]:
+    gain = f"{row['gain']['mean']:+.4f} over {baseline}" if "gain" in row else ""
+    return row["figure"], row["loss"], f"{row['mean']:.4f} [{row['low']:.4f}, {row['high']:.4f}]", gain

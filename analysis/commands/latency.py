@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..models.source import PairSource
-from .options import AnyLoad, Threads, grouped, integers, written
+from .options import AnyLoad, Threads, grouped, integers, use_threads, written
 
 
 @grouped
@@ -25,8 +25,6 @@ def latency(
     any_load: AnyLoad = False,
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
-    import torch
-
     from ..models.latency import Grid, latency_table, write_latency
     from ..models.names import SIDES, model_places
     from ..models.source import loaded
@@ -37,8 +35,7 @@ def latency(
         nodes=tuple(integers(nodes, name="nodes", minimum=0)),
         context=context,
     )
-    if threads is not None:
-        torch.set_num_threads(threads)
+    use_threads(threads)
     pair = loaded(models)
     places = dict(zip(SIDES, model_places(models.draft, models.target), strict=True))
     record = write_latency(pair, out, models=places, grid=grid, seconds=seconds, any_load=any_load)

@@ -52,12 +52,22 @@ Threads = Annotated[
     int | None,
     typer.Option(min=1, max=MOST_THREADS, help="CPU threads. Default: torch's choice.", rich_help_panel=MACHINE),
 ]
+Prompts = Annotated[Path, typer.Option(help="Text with one prompt per line, JSON lines or Parquet.")]
+Field = Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")]
 Limit = Annotated[int | None, typer.Option(min=1, max=1 << 40, metavar="N", help="Use the first prompts only.")]
 # Named alone: the form with --no- would widen the help's first column until it cuts the other names.
 AnyLoad = Annotated[bool, typer.Option("--any-load", help="Time on a busy machine too.", rich_help_panel=MACHINE)]
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python files that come with a model.", rich_help_panel=MACHINE)
 ]
+
+
+def use_threads(threads: int | None) -> None:
+    """Let torch compute with so many threads; with its own choice if None."""
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
 
 
 def sampling_of(

@@ -16,6 +16,7 @@ from typing import Any
 
 import otm
 from otm.sequence import DECODERS, Decoder
+from otm.tabular import shortened
 from otm.trees import TreeShape, tree_from_json
 
 from ..errors import AnalysisError
@@ -159,7 +160,7 @@ def _inside(folder: Path, name: str) -> Path:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:59] + "…")
+    return repr(shortened(text, 60))
 
 
 def _example() -> str:

@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Iterable
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError
-from ..statistics import CONFIDENCE, Floats, clustered_means
+from ..statistics import Floats, clustered_means, t_quantile
 from .decoder_text import most_tokens
 from .plain import PLAIN
 from .results import TextRecord
@@ -116,5 +115,5 @@ def measured_speedup(records: Iterable[TextRecord], *, decoder: str) -> tuple[fl
         return value, None, None
     without = log_ratio(totals.sum(axis=0) - totals)
     error = float(np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum()))
-    reach = float(np.exp(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1) * error))
+    reach = float(np.exp(t_quantile(count) * error))
     return value, value / reach, value * reach

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 import otm
@@ -36,7 +35,7 @@ from ..models.names import local_folders
 from ..models.pair import Pair
 from ..models.source import PairSource, loaded
 from ..provenance import environment, published_origin, require_quiet, weights_digest
-from ..statistics import CONFIDENCE, clustered_means
+from ..statistics import clustered_means, t_quantile
 from .along import laws_along
 
 Floats = NDArray[np.float64]
@@ -251,7 +250,7 @@ def relative_row(one: Tally, same: Tally, everything: Tally, *, most: int) -> di
     ends = {}
     if count > 1:
         error = mean * float(np.sqrt(count / (count - 1) * (relative**2).sum()))
-        reach = error * float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1))
+        reach = error * float(t_quantile(count))
         ends = {"low": max(1.0, mean - reach), "high": min(float(most), mean + reach)}
     return {"mean": mean, "low": None, "high": None, "num_prompts": count, "num_texts": one.texts} | ends
 

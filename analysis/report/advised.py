@@ -6,6 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from otm.tabular import shortened
+
 from ..errors import AnalysisError
 from .aggregate import Aggregates
 from .card import HEAD, ITSELF, PROBABLY, SPECULATE, STOP, Box, Card, Speed, drafts, named, with_interval
@@ -115,17 +117,13 @@ def _card(record: dict[str, Any]) -> Card:
     )
     return Card(
         title,
-        *named(name, f"decoder {_brief(shown(str(best['decoder'])))}", stop=title.startswith(STOP)),
+        *named(name, f"decoder {shortened(shown(str(best['decoder'])), _LONGEST_DECODER)}", stop=title.startswith(STOP)),
         boxes,
         shown(basis),
         "",
         HEAD,
         rows,
     )
-
-
-def _brief(text: str) -> str:
-    return text if len(text) <= _LONGEST_DECODER else text[: _LONGEST_DECODER - 1] + "…"
 
 
 def _speed(limits: dict[str, Any]) -> Speed:

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AnalysisError
-from ..statistics import ClusterSums, Floats, Histograms, Means, clipped, clustered_covariance, clustered_means
+from ..statistics import MOST_CLUSTERS, ClusterSums, Floats, Histograms, Means, clipped, clustered_covariance, clustered_means
 from .reading import Run
 from .survey import BINS, ENTROPY, Survey, middle, setting_keys, survey
 
-_DISTANCE = "tv"
+_DISTANCE, _PROBABILITY = "tv", "probability"
+_SIGNED = "lost_rounding"
+"""A difference of two acceptances: rounded drafts may be accepted more often."""
 _MOST_BYTES = 512 << 20
-_MOST_CLUSTERS = 512
 _FEWEST_CLUSTERS = 32
 _MOST_LISTED_PROMPTS = 100_000
 
@@ -96,7 +97,8 @@ class _Columns:
         self.intervals = any(column.is_interval for column in schemes)
         self.schemes = [c.lower for c in schemes] + ([c.upper for c in schemes] if self.intervals else [])
         self.statistics = [c.lower for c in statistics] + [c.upper for c in statistics]
-        self.most_described = np.tile([1.0 if c.name == _DISTANCE else np.inf for c in statistics], 2)
+        self.least_described = np.tile([-1.0 if c.name == _SIGNED else 0.0 for c in statistics], 2)
+        self.most_described = np.tile([1.0 if c.unit == _PROBABILITY else np.inf for c in statistics], 2)
         self.num_schemes = len(schemes)
         self.entropy = run.statistic(ENTROPY)
         self.distance = run.statistic(_DISTANCE)
@@ -182,7 +184,8 @@ class _Tables:
             by_position=tuple(self._binned(self.by_position, s) for s in settings),
             histograms=self.histograms,
             statistics=tuple(
-                clipped(clustered_means(*self.described.tables([s])), 0.0, self.columns.most_described) for s in settings
+                clipped(clustered_means(*self.described.tables([s])), self.columns.least_described, self.columns.most_described)
+                for s in settings
             ),
             infinite=tuple(self.infinite / rows),
             prompts=self._prompts(),
@@ -239,7 +242,7 @@ def _num_clusters(found: Survey, columns: _Columns) -> int:
             f"The tables of a report must fit into {_MOST_BYTES / 2**20:g} MiB; {columns.num_schemes} scheme columns at {settings} "
             f"sampling settings need {needed / 2**20:.0f} MiB. Measure fewer numbers of drafts, temperatures or top-p values."
         )
-    return int(min(affordable, _MOST_CLUSTERS, max(1, found.num_prompts)))
+    return int(min(affordable, MOST_CLUSTERS, max(1, found.num_prompts)))
 
 
 def _bins(edges: tuple[Floats, ...], setting: NDArray[np.int64], values: Floats) -> NDArray[np.int64]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import scipy
-
-from ..statistics import CONFIDENCE
+from ..statistics import t_quantile
 from .advised import Advised
 from .aggregate import Aggregates
 from .card import ASK, BINDS, CHEAP, DEAR, HEAD, ITSELF, MOST_ROWS, PASSES, PREDICTED, RANGE, RANGE_HEAD, Card, card
@@ -52,8 +50,7 @@ def answered(run: Run, found: Aggregates, latency: Costs | None, advice: Advised
         latency: costs of passes, which stand before those of the advice.
         advice: what `advise` said.
     """
-    freedom = max(1, found.num_clusters - 1)
-    quantile = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, freedom))
+    quantile = float(t_quantile(found.num_clusters))
     plans = tuple(plans_of(run, found, setting, quantile) for setting in range(len(found.survey.settings)))
     costs = latency or (advice.costs if advice else None)
     budget = MOST_NODES if costs is None else costs.most_nodes

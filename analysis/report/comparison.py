@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm import drawing
+from otm import drawing, tabular
 
 from ..errors import AnalysisError
 from ..models.pair import Pair, to_numpy
 from ..models.processing import Setting
 from ..run.bounds import bounds_table
-from ..run.trees import trees_table
+from ..run.ranks import SIZES, acceptance_by_rank, best_tree, simulated_tokens, upper_with_gradient
+from ..statistics import CONFIDENCE, t_quantile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,41 +30,40 @@ _LONGEST_TITLE = 70
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PromptComparison:
-    """The two distributions after a prompt and the table of schemes on them."""
+class NextToken:
+    """The two distributions after a prompt, at full vocabulary; `likely` are the target's first few as (token, p, q)."""
 
     prompt: str
     draft: NDArray[np.float64]
     target: NDArray[np.float64]
-    table: otm.comparison.Comparison
     likely: tuple[tuple[str, float, float], ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PromptComparison:
+    """The table of schemes after a prompt, and what bounds them."""
+
+    prompt: str
+    table: otm.comparison.Comparison
     bounds: str
 
 
-def compare_prompt(
-    pair: Pair,
-    prompt: str,
-    *,
-    k: Sequence[int],
-    setting: Setting,
-    samples: int,
-    rng: np.random.Generator,
-) -> PromptComparison:
-    """Take both next-token distributions at full vocabulary and compare every scheme that reaches it.
-
-    The distributions are computed in float64 on the pair's device; the table is computed on the host, once per prompt.
-    """
+def next_token(pair: Pair, prompt: str, *, setting: Setting) -> NextToken:
+    """Return both next-token distributions, computed in float64 on the pair's device."""
     logits = pair.next_logits(pair.encode(prompt))
     draft, target = (to_numpy(side(row.double())) for side, row in zip(setting, logits, strict=True))
+    return NextToken(prompt, draft, target, _likely(pair, draft, target))
+
+
+def compare_next(found: NextToken, *, k: Sequence[int], samples: int, rng: np.random.Generator) -> PromptComparison:
+    """Compare every scheme that reaches a full vocabulary, on the host: seconds to minutes, by V and k."""
+    draft, target = found.draft, found.target
     table = otm.compare(draft=draft, target=target, verifiers=_reaching_full_vocabulary(k), k=k, samples=samples, rng=rng)
     table = dataclasses.replace(table, left_out=())  # which law each verifier takes is no news to a reader of this table
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
     return PromptComparison(
-        prompt=prompt,
-        draft=draft,
-        target=target,
+        prompt=found.prompt,
         table=table,
-        likely=_likely(pair, draft, target),
         bounds=bounds_table(problem, k, draws=samples, rng=rng) + "\n\n" + trees_table(problem, k, draws=samples, rng=rng),
     )
 
@@ -71,6 +72,37 @@ def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
     """Return the verifiers, default parameters, that apply to some law at some k and do not enumerate all draft sequences."""
     made = [make() for make in otm.verifiers.VERIFIERS if make not in otm.verifiers.PLANS]
     return [v for v in made if any(v.supports(law(k)) for law in otm.drafts.SINGLE_DRAFTER_LAWS for k in ks)]
+
+
+def trees_table(problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np.random.Generator) -> str:
+    """Return the optimal trees of recursive rejection and the bound as text, were every vertex as this pair of distributions.
+
+    Args:
+        problem: the pair.
+        ks: numbers of drafts; ranks go to the largest.
+        draws: calls to decode for each budget; 0 for none.
+        rng: of the draws.
+    """
+    k = max(ks)
+    here = problem.with_law(otm.IID(k))
+    means = np.asarray(otm.acceptance_curve(otm.RecursiveRejection(), here, k=range(1, k + 1)))
+    vector = acceptance_by_rank(range(1, k + 1), means)
+    trees = [best_tree(vector, nodes) for nodes in SIZES]
+    rows: list[tuple[str, list[float]]] = [
+        ("optimal tree, tokens", [tree.expected_tokens for tree in trees]),
+        ("no such tree passes (Tunstall)", [upper_with_gradient(vector, nodes)[0] for nodes in SIZES]),
+    ]
+    if draws:
+        rule = otm.verbs.prepare(otm.RecursiveRejection(), here)
+        told = [simulated_tokens(rule, tree.shape, walks=draws, rng=rng) for tree in trees]
+        rows.append((f"decoded {draws:,} times", [float(one.mean()) for one in told]))
+        rows.append((f"± ({CONFIDENCE:.0%})", [float(t_quantile(draws)) * float(one.std()) / math.sqrt(draws) for one in told]))
+    cells = [("drafted tokens", *map(str, SIZES)), *((name, *(f"{value:.3f}" for value in values)) for name, values in rows)]
+    lines = [
+        f"trees of at most {k} children a vertex, every vertex as here; recursive rejection of i.i.d. drafts",
+        *tabular.columns(cells, right=range(1, 1 + len(SIZES))),
+    ]
+    return "\n".join(lines)
 
 
 def check_plot(path: Path) -> None:
@@ -120,7 +152,7 @@ def _picture(result: PromptComparison) -> Figure:
     axes.set_xticks(ks, [str(k) for k in ks])
     axes.set_xlabel("number of drafts k")
     axes.set_ylabel("acceptance probability")
-    axes.set_title(f"“{_shorten(result.prompt)}”", fontsize=9)
+    axes.set_title(f"“{tabular.shortened(' '.join(result.prompt.split()), _LONGEST_TITLE)}”", fontsize=9)
     axes.legend(fontsize=7, handlelength=3.2, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     drawing.note(canvas, "filled markers: exact; open: Monte Carlo mean")
     return canvas
@@ -130,8 +162,3 @@ def _shown(row: otm.comparison.ComparisonRow) -> float | None:
     if row.exact is not None:
         return row.exact
     return None if row.monte_carlo is None else row.monte_carlo.mean
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_TITLE else line[: _LONGEST_TITLE - 1] + "…"

@@ -23,10 +23,11 @@ import numpy as np
 
 from otm.trees import TreeShape, optimal_tree
 
-from ..run.trees import accepts_by_rank, rank_powers
+from ..run.manifest import class_of
+from ..run.ranks import accepts_by_rank, rank_matrix, rank_powers, tokens_with_gradient
 from ..statistics import Floats
 from .aggregate import Aggregates
-from .reading import Run, class_of
+from .reading import Run
 from .summary import Scheme, schemes_of
 from .text import shown
 
@@ -132,7 +133,7 @@ class _Setting:
         if vector is None:
             plans = [self.plan(label, place, "levels", columns, np.eye(len(columns)), *one) for one in _by_level(numbers)]
         else:
-            spread = _by_rank_matrix(numbers)
+            spread = rank_matrix(numbers)
             plans = [self.plan(label, place, "ranks", columns, spread, *one) for one in _optimal(vector)]
         return _best(plans)
 
@@ -151,12 +152,8 @@ class _Setting:
         ends = []
         for means, covariance in ((self.lower, self.covariance), (self.upper, self.covariance_upper)):
             factors = np.maximum(spread @ means[columns], 0.0)
-            terms = np.prod(factors**powers, axis=1)
-            tokens = 1.0 + float(terms.sum())
-            used = (factors > 0) & (powers > 0).any(axis=0)
-            slope = np.zeros(len(factors))
-            slope[used] = (powers * terms[:, None]).sum(axis=0)[used] / factors[used] / tokens
-            gradient = slope @ spread
+            tokens, slope = tokens_with_gradient(factors, powers)
+            gradient = slope / tokens @ spread
             ends.append((tokens, gradient, float(gradient @ covariance[np.ix_(columns, columns)] @ gradient)))
         (tokens, gradient, variance), (upper, _, variance_upper) = ends
         with_single = np.nan if self.single is None else float(gradient @ self.covariance[columns, self.single])
@@ -181,22 +178,9 @@ def _ranked(scheme: Scheme) -> bool:
     return accepts_by_rank(scheme.identity, scheme.law, scheme.definition)
 
 
-def _by_rank_matrix(numbers: list[int]) -> Floats:
-    """Return the matrix that takes α at these numbers of drafts to the acceptance by rank, α linear between them."""
-    rows, before = [], 0
-    for place, number in enumerate(numbers):
-        row = np.zeros(len(numbers))
-        row[place] = 1.0 / (number - before)
-        if place:
-            row[place - 1] = -1.0 / (number - before)
-        rows += [row] * (number - before)
-        before = number
-    return np.array(rows)
-
-
 def _by_rank(numbers: list[int], means: Floats) -> Floats | None:
     """Return the acceptance by rank; None if it increases, where the best tree is no matter of greed."""
-    vector = _by_rank_matrix(numbers) @ means
+    vector = rank_matrix(numbers) @ means
     return vector if (np.diff(vector) <= 0).all() and (vector >= 0).all() and vector.sum() <= 1.0 + 1e-12 else None
 
 

@@ -17,18 +17,19 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from otm import Processing
+from otm.tabular import shortened
 
 from ..errors import AnalysisError
 from ..layout import PROMPTS, SHARDS
 from ..run.identity import check_shards
 from ..run.manifest import damaged, read_manifest
-from ..run.shards import column_of_today, shard_files
+from ..run.shards import SAMPLING, column_of_today, shard_files
 from ..trace.base import PATH
 
 PROCESSING = dataclasses.asdict(Processing()) | {"top_p": 1.0}
 """What is done with a model's logits, and the value of each that changes nothing."""
 
-SETTING_COLUMNS = ("temperature", "draft_temperature", "top_p", "draft_top_p", *PATH)
+SETTING_COLUMNS = (*SAMPLING, *PATH)
 ROWS_AT_ONCE = 16_384
 
 _MOST_ROW_GROUP_BYTES = 1 << 30
@@ -180,15 +181,6 @@ def open_run(folder: Path) -> Run:
     return Run(folder, manifest, schemes, statistics, settings, shards, num_rows, check_shards(folder, manifest))
 
 
-def class_of(identity: str) -> str:
-    """Return the class of a scheme, without its parameters.
-
-    >>> class_of("KSeq(gamma=None)"), class_of("optimum")
-    ('KSeq', 'optimum')
-    """
-    return identity.partition("(")[0]
-
-
 def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
     """Return the names and excerpts of a few prompts; empty where the run carries none."""
     path = run.folder / PROMPTS
@@ -208,7 +200,9 @@ def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
 def _scheme(entry: dict[str, Any]) -> SchemeColumn:
     k, optimum = entry.get("k"), entry.get("optimum_column")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1 or not isinstance(optimum, str | None):
-        raise damaged(f"the scheme {_short(entry)} has no number of drafts k ≥ 1, or an optimum_column that is no name")
+        raise damaged(
+            f"the scheme {shortened(repr(entry), 120)} has no number of drafts k ≥ 1, or an optimum_column that is no name"
+        )
     name, lower, upper = _column_names(entry)
     return SchemeColumn(
         name,
@@ -240,7 +234,7 @@ def _column_names(entry: dict[str, Any]) -> tuple[str, str, str]:
 def _text(entry: dict[str, Any], key: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value:
-        raise damaged(f"the entry {_short(entry)} has no {key!r}")
+        raise damaged(f"the entry {shortened(repr(entry), 120)} has no {key!r}")
     return value
 
 
@@ -308,10 +302,6 @@ def _array(column: Any, name: str, path: Path) -> NDArray[Any]:
 
 def _inside(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
-
-
-def _short(entry: dict[str, Any]) -> str:
-    return repr(entry)[:120]
 
 
 def _whole(said: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,13 @@ import numpy as np
 
 import otm
 
+from ..run.manifest import class_of
 from ..statistics import Floats, Means
 from ..trace.base import PATH
 from .aggregate import Aggregates, Binned
 from .decoded import DecodeRun
 from .lost import parts_of
-from .reading import SETTING_COLUMNS, Run, SchemeColumn, class_of
+from .reading import SETTING_COLUMNS, Run, SchemeColumn
 from .text import shown
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

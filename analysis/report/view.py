@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..run.trees import by_rank, tree_rows
+from ..run.ranks import by_rank, tree_rows
 from . import words
 from .aggregate import Aggregates
 from .answer import Answer
@@ -144,8 +144,9 @@ def _trees(run: Run, found: Aggregates, setting: int) -> list[tuple[str, list[tu
     tables = []
     for family in by_rank(run.schemes):
         mine = [place[column.name] for column in family]
-        rows = tree_rows(means[mine], found.covariance[setting][np.ix_(mine, mine)], found.num_clusters)
-        tables.append((rows[-1].tokens.value, f"{shown(family[0].label)}, at most {len(mine)} children a vertex", rows))
+        ks = [column.k for column in family]
+        rows = tree_rows(ks, means[mine], found.covariance[setting][np.ix_(mine, mine)], found.num_clusters)
+        tables.append((rows[-1].tokens.value, f"{shown(family[0].label)}, at most {ks[-1]} children a vertex", rows))
     best = max(tables, key=lambda one: one[0], default=None)
     if best is None:
         return []

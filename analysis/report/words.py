@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..run.identity import caution
+from ..run.manifest import class_of
 from .aggregate import Aggregates
-from .reading import Run, class_of
+from .reading import Run
 from .summary import ATTAINED, LAWS, Scheme
 
 _TERMS = {
@@ -46,11 +47,12 @@ LIKELIEST = (
 
 TREES = (
     "Tokens per target call of the optimal tree of each size, every vertex taken as independent with the mean acceptance by rank, "
-    "and what no tree of that size passes, by the entropy of that acceptance (Tunstall's bound for source codes; ERSD, Theorem 4.1 "
-    "and Lemma 4.2). Of the schemes that accept by rank, the one whose largest tree yields most."
+    "and what no tree of that size and at most so many children a vertex passes, by the entropy of that acceptance (Tunstall's "
+    "bound for source codes; ERSD, Theorem 4.1 and Lemma 4.2). Between measured numbers of drafts the optimal tree takes "
+    "acceptance as linear; the bound does not. Of the schemes that accept by rank, the one whose largest tree yields most."
 )
 
-TREES_HEAD = ("drafted tokens", "depth", "optimal tree: tokens (95 % interval)", "any tree: at most (95 % interval)")
+TREES_HEAD = ("drafted tokens", "depth", "optimal tree: tokens (95 % interval)", "no such tree passes (95 % interval)")
 
 _LAW_TERMS = {
     "IID": "each draft drawn independently from the draft model; the same token may come twice",

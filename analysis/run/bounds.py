@@ -174,20 +174,24 @@ def bounds_table(problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np
     rows = [(words, *(f"{values[f'{stem}_k{k}']:.4f}" for k in ks)) for stem, (words, _) in _PER_K.items()]
     lines = columns([(_TITLE, *(f"k = {k}" for k in ks)), *rows], right=range(1, 1 + len(ks)))
     lines.append("Theorem 1 with its best set is the optimum")
-    race = float(otm.acceptance(otm.Race(), problem))
-    lines.append(f"race, k = 1: {race:.4f}, by Lemma 3.1 at least {values['race_lemma']:.4f}")
+    raced = float(otm.acceptance(otm.Race(), problem))
+    lines.append(f"race, k = 1: {raced:.4f}, by Lemma 3.1 at least {values['race_lemma']:.4f}")
     greedy, rest = greedy_index_entropy(problem)
-    lines.append(
-        f"bits to name the draft: at least D(q‖p) = {values['index_least']:.3f} (6); the Poisson representation takes "
-        f"{values['index_entropy']:.3f}, at most {values['index_most_race']:.3f} (8)"
-    )
-    lines.append(
-        f"greedy rejection {'' if rest < 1e-6 else 'at least '}{greedy:.3f}, at most {values['index_most_greedy']:.3f} (7)"
-    )
+    least, race = f"{values['index_least']:.3f}", f"{values['index_most_race']:.3f}"
+    named = [
+        ("bits to name the accepted draft", "takes", "at least, D(q‖p)", "at most"),
+        ("Poisson representation", f"{values['index_entropy']:.3f}", f"{least}, ERSD (6)", f"{race}, ERSD (8)"),
+        (
+            "greedy rejection",
+            f"{'' if rest < 1e-6 else '≥ '}{greedy:.3f}",
+            f"{least}, ERSD (6)",
+            f"{values['index_most_greedy']:.3f}, ERSD (7)",
+        ),
+    ]
     if draws:
         rank = rank_entropy(problem, draws=draws, rng=rng)
-        lines.append(f"a race's rank, in {draws:,} races, {rank:.3f}, at most (8); (6) does not apply to it")
-    return "\n".join(lines)
+        named.append((f"a race's rank, {draws:,} races", f"{rank:.3f}", "(6) does not apply", f"{race}, ERSD (8)"))
+    return "\n".join([*lines, *columns(named, right=[1])])
 
 
 def _powers(hits: Floats, ends: Floats) -> Floats:

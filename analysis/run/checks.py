@@ -22,7 +22,7 @@ from otm.verifiers import VERIFIERS
 
 from ..models.processing import Setting
 from .bounds import problems
-from .trees import best_tree, by_rank, simulated_tokens, upper_with_gradient
+from .ranks import best_tree, by_rank, simulated_tokens, upper_with_gradient
 
 FALSE_ALARM = 1e-9
 """Probability that a check fails although what is checked is right."""
@@ -90,7 +90,9 @@ def check_position(draft: Any, target: Any, setting: Setting, ks: Sequence[int],
         compared += 1
         if not found.low - 1e-9 <= float(value) <= found.high + 1e-9:
             failures.append(f"{column.name} at {place} is {float(value):.4f}, drawn {found.mean:.4f}")
-    families = by_rank(table.columns)
+    # Ranks that follow each other: between measured numbers nothing exact is known of one position.
+    gapless = [[column for rank, column in enumerate(family, start=1) if column.k == rank] for family in by_rank(table.columns)]
+    families = [family for family in gapless if len(family) > 1]
     for family in families:
         means = np.array([float(table[column.name]) for column in family])
         last = family[-1]

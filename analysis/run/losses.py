@@ -28,8 +28,8 @@ PARTS = {
 """Parts of 1 − α₁, the largest sets of drafts first, in words."""
 
 ROUNDING = {
-    "rounding": "lost to drafts drawn from masses in bfloat16, at most .002 either way",
-    "rounding_tv": "TV of the output to the target with such drafts, at most .002",
+    "rounding": "lost to drafts drawn from masses in bfloat16, at most 1/510 either way",
+    "rounding_tv": "TV of the output to the target with such drafts, at most 1/510",
 }
 
 _NUMBERS_AT_ONCE = 1 << 20

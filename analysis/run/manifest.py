@@ -192,3 +192,12 @@ def agree(out: Path, manifest: Manifest, allow: Collection[str]) -> Manifest:
         )
     make_folder(out / SHARDS)
     return existing
+
+
+def class_of(identity: str) -> str:
+    """Return the class of a scheme, without its parameters.
+
+    >>> class_of("KSeq(gamma=None)"), class_of("optimum")
+    ('KSeq', 'optimum')
+    """
+    return identity.partition("(")[0]

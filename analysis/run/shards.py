@@ -22,6 +22,9 @@ from ..errors import AnalysisError
 from ..files import TEMPORARY, explain, has_content
 from ..layout import LOCK, LOGITS, SHARDS
 
+SAMPLING = ("temperature", "draft_temperature", "top_p", "draft_top_p")
+"""Columns of a row's sampling setting."""
+
 _METADATA, _DIGEST = b"otm", b"otm.sha256"
 _SHARD = re.compile(r"shard-(\d{5,9})\.parquet")
 _ROWS_AT_ONCE = 1 << 14

@@ -381,16 +381,6 @@ def _batch(shards: Mapping[str, list[Path]], recipe: Distillation, step: int, de
         return {name: part[start : start + recipe.batch].to(device) for name, part in slices.items()}
 
 
-@torch.no_grad()
-def held_out_acceptance(model: DraftModule, shards: list[Path]) -> float:
-    """Return the mean of Σ min(p, q) over all positions of shards: the acceptance of one draft."""
-    accepted = []
-    for path in shards:
-        stored = {name: value.to(model.head.device) for name, value in load_file(path).items()}
-        accepted.append(score(model.last_hidden(stored["tokens"]), model.head.bfloat16(), stored, forward_kl=True)[1])
-    return float(np.mean(accepted))
-
-
 def _identity(target: Any, recipe: Distillation) -> str:
     """What must agree between a checkpoint and the run that resumes from it: all but the number of steps."""
     fields = {name: value for name, value in dataclasses.asdict(recipe).items() if name != "steps"}

@@ -17,37 +17,34 @@ from sphinx.application import Sphinx  # noqa: E402
 from tables import TABLES, timings  # noqa: E402
 from which import as_list  # noqa: E402
 
-_MARKED = re.compile(r"<!-- (map|registry|timings)(?: ([^>]+))?: begin -->\n.*?<!-- end -->", re.DOTALL)
+from otm.tabular import markdown, with_section  # noqa: E402
+
+_MARKED = re.compile(r"<!-- ((map|registry|timings)(?: ([^>]+?))?): begin -->.*?<!-- \1: end -->", re.DOTALL)
 
 
 def written(source: str) -> str:
     """Return a page with what stands between its marks made anew."""
-
-    def between(match: re.Match[str]) -> str:
-        kind, argument = match[1], match[2] or ""
-        if kind == "map":
-            lines = as_list()
-        elif kind == "registry":
-            head, rows = TABLES[argument]
-            lines = [_row(head), f"|{'---|' * len(head)}", *map(_row, rows())]
-        else:
-            name, _, pattern = argument.partition(" ")
-            table, machine = timings(name, pattern)
-            lines = [*table, "", f"*{machine}*"]
-        text = re.sub(r"\{py:obj\}`([^`<]+?)(?: <[^>]*>)?`", r"`\1`", "\n".join(lines))
+    for match in _MARKED.finditer(source):
+        text = re.sub(r"\{py:obj\}`([^`<]+?)(?: <[^>]*>)?`", r"`\1`", _body(match[2], match[3] or ""))
         text = re.sub(r"\{doc\}`(\w+) </(\w+)>`", r"[\1](../\2.md)", text)
-        return f"<!-- {f'{kind} {argument}'.strip()}: begin -->\n\n{text.strip()}\n\n<!-- end -->"
+        source = with_section(source, match[1], text.strip())
+    return source
 
-    return _MARKED.sub(between, source)
 
-
-def _row(cells: object) -> str:
-    return f"| {' | '.join(map(str, cells))} |"  # type: ignore[call-overload]
+def _body(kind: str, argument: str) -> str:
+    if kind == "map":
+        return "\n".join(as_list())
+    if kind == "registry":
+        head, rows = TABLES[argument]
+        return markdown(head, rows())
+    name, _, pattern = argument.partition(" ")
+    table, machine = timings(name, pattern)
+    return "\n".join([*table, "", f"*{machine}*"])
 
 
 def _drawn(app: Sphinx, docname: str, content: list[str]) -> None:
     """Put the directives in place of the text."""
-    content[0] = _MARKED.sub(lambda match: f"```{{{match[1]}}} {match[2] or ''}\n```", content[0])
+    content[0] = _MARKED.sub(lambda match: f"```{{{match[2]}}} {match[3] or ''}\n```", content[0])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -13,6 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import otm
 from otm import sequence
+from otm.tabular import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +31,7 @@ def _cell(text: str) -> str:
     text = re.sub(r"docs/theory\.md, \"([^\"]+)\"", _theory, text)
     names = public_names()
     text = re.sub(r"`([^`]+)`", lambda m: f"{{py:obj}}`{m[1]} <{names[m[1]]}>`" if m[1] in names else m[0], text)
-    return text.replace("|", "\\|").replace("*", "\\*").replace("$", "\\$")
+    return text.replace("*", "\\*").replace("$", "\\$")
 
 
 def _theory(match: re.Match[str]) -> str:
@@ -96,10 +97,8 @@ class RegistryTable(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return the table."""
         head, rows = TABLES[self.arguments[0]]
-        lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-        lines += [f"| {' | '.join(row)} |" for row in rows()]
         box = nodes.container(classes=["filtered", self.arguments[0]])
-        box += self.parse_text_to_nodes("\n".join(lines))
+        box += self.parse_text_to_nodes(markdown(head, rows()))
         return [box]
 
 

@@ -120,12 +120,11 @@ class CallableRule(Conditional):
                 f"{self.candidate.name} compares its uniforms with each other, and its law is known to {answers.error:.2g} only, "
                 "not exactly; otm.estimate gives an interval, otm.audit.exact what is known."
             )
-        for row, (token, said), mass in answers.found:
-            rows = np.atleast_1d(row)
+        for rows, (token, said), mass in answers.found:
             if token == NO_TOKEN:
                 raise CandidateFailure(
                     f"{self.candidate.name} returned a token outside [0, {self.problem.num_tokens}) on drafts "
-                    f"{drafts[rows[0]].tolist()}, with probability {np.atleast_1d(mass)[0] * len(drafts):.3g}."
+                    f"{drafts[rows[0]].tolist()}, with probability {mass[0] * len(drafts):.3g}."
                 )
             kept = (drafts[rows] == token).any(axis=1) if said is None else said
             accepted[rows, token] += np.where(kept, mass, 0.0) * len(drafts)
@@ -169,9 +168,9 @@ def from_callable(
 
     What is later asked of the verifier raises `CandidateFailure`, an `OtmError`, where the function raises or returns no token.
     Beyond 512 draft sequences it is run on all at once, where rejections count alike whichever token was drafted: eight drafts
-    of four tokens are exact in a second or two as long as `draft[drafts[i]]` is compared with one uniform at a time. Code that asks
-    for every drafted number (`int(drafts[i])`), combines uniforms or is a black box raises `TooLarge` then; `otm.estimate` gives
-    an interval.
+    of four tokens take about a tenth of a second as long as `draft[drafts[i]]` is compared with one uniform at a time. Code that
+    asks for every drafted number (`int(drafts[i])`), combines uniforms or is a black box raises `TooLarge` then; `otm.estimate`
+    gives an interval.
 
     What was found of a problem is kept while the process lasts: a function must not depend on what changes outside it.
 

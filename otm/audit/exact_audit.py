@@ -200,7 +200,7 @@ def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = N
     answers = answers_of([value], [1.0], before + rule.num_uniforms, tolerance=allowed, described="this problem")
     rows = {drafts: row for row, drafts in enumerate(dict.fromkeys(drafts for _, (drafts, _), _ in answers.found))}
     by_drafts = dataclasses.replace(
-        answers, found=[(rows[drafts], answer, mass) for _, (drafts, answer), mass in answers.found]
+        answers, found=[(np.asarray([rows[drafts]]), answer, mass) for _, (drafts, answer), mass in answers.found]
     )
     drawn = np.asarray(list(rows), dtype=np.int64)
     return concluded(
@@ -211,15 +211,15 @@ def sampler(verifier: Verifier, problem: Problem, *, tolerance: float | None = N
 def _from_answers(answers: Answers, drafts: NDArray[np.int64], problem: Problem, *, name: str, tolerance: float) -> ExactAudit:
     """Add up answers (token, accepted) to the joint law of (drafts, output) and the acceptance by the rule."""
     joint = np.zeros((len(drafts), problem.num_tokens))
-    for row, (token, _), mass in answers.found:
+    for rows, (token, _), mass in answers.found:
         if token != NO_TOKEN:
-            joint[row, token] += mass
-    said = all(accepted is not None for _, (_, accepted), _ in answers.found)
+            joint[rows, token] += mass
+    said = all(accepted is not None for (_, accepted), _ in answers.totals)
     return ExactAudit(
         name=name,
         problem=problem,
         coupling=Coupling(drafts=drafts, joint=scipy.sparse.csr_array(joint)),
-        rule=math.fsum(np.sum(mass) for _, (_, accepted), mass in answers.found if accepted) if said else None,
+        rule=math.fsum(mass for (_, accepted), mass in answers.totals if accepted) if said else None,
         optimum=optimal_acceptance(problem),
         tolerance=tolerance,
         error=answers.error,

@@ -16,6 +16,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from otm.audit.boxes import Escape
 from otm.audit.candidate import CandidateFailure, Failed
 from otm.audit.probing import GRID, Check, probe, require_function
@@ -120,14 +123,14 @@ class Answers:
     """All that came out of a candidate, over every draft.
 
     Attributes:
-        found: (number of the draft, answer, probability); numbers and probabilities `(m,)` of drafts with the same answer.
+        found: each answer as (numbers of the drafts `(m,)`, the answer, its probability together with each of them `(m,)`).
         method, error, unproved, cells: as of `IntegratedAudit`.
         check: of a black box, to look at more points.
         reason: why it is one; empty if it is not.
         rounding: how much coarser than float64 the numbers were that random numbers met, float32 at most; 1 of a black box.
     """
 
-    found: list[tuple[Any, Any, Any]]
+    found: list[tuple[NDArray[np.int64], Any, NDArray[np.float64]]]
     method: Method
     error: float
     unproved: float
@@ -135,6 +138,11 @@ class Answers:
     check: Check | None
     reason: str
     rounding: float
+
+    @property
+    def totals(self) -> list[tuple[Any, float]]:
+        """Each answer with its probability over all drafts."""
+        return [(answer, math.fsum(masses)) for _, answer, masses in self.found]
 
 
 def concluded(answers: Answers, conclude: Callable[[Answers], Integrated]) -> Integrated:
@@ -180,20 +188,22 @@ def answers_of(
         predictions = [probe(function, num_uniforms) for function in functions]
         check = Check(functions, predictions, weights, num_uniforms)
         laws = [prediction.law() for prediction in predictions]
-    found: list[tuple[int, Any, float]] = []
+    found: dict[Any, tuple[list[int], list[float]]] = {}
     failures: dict[str, list[float]] = {}
     for draft, (law, weight) in enumerate(zip(laws, weights, strict=True)):
         for answer, volume in law.mass.items():
             if isinstance(answer, Failed):
                 failures.setdefault(answer.message, []).append(weight * volume)
             else:
-                found.append((draft, answer, weight * volume))
+                drafts, masses = found.setdefault(answer, ([], []))
+                drafts.append(draft)
+                masses.append(weight * volume)
     require_rare(failures, tolerance, described)
     open_volume = math.fsum(weight * law.error for law, weight in zip(laws, weights, strict=True))
     error, unproved = (open_volume, 0.0) if check is None else _bounds(check)
     method: Method = "probed" if check else "branched" if any(law.drew for law in laws) else "traced"
     return Answers(
-        found=found,
+        found=[(np.asarray(drafts), answer, np.asarray(masses)) for answer, (drafts, masses) in found.items()],
         method=method,
         error=error,
         unproved=unproved,

@@ -17,6 +17,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+import random
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.boxes import Escape
+from otm.audit.draws.of_numpy import common_state
 from otm.audit.traced_numbers import TracedArray
 
 Code = Callable[[Any, Any, Any, Any], Hashable]
@@ -39,8 +42,8 @@ _OF_A_QUESTION = 2_000
 _OF_A_WAY = 10_000
 """What a question, and the executions of a way, cost beside the sequences, in sequences."""
 
-_CHECKS = 64
-"""How often the first way is executed on plain numbers; of the next ones so many twice."""
+_CHECKS, _CHECKS_OF_NEXT = 64, 2
+"""How often the first way, and each of the next, is executed on plain numbers: on its likeliest sequence, then on any."""
 
 _PACE = 64
 """After every so many ways it is asked whether the work will do."""
@@ -89,15 +92,17 @@ def follow(
     columns = np.asfortranarray(drafts)
     waiting = [Part(np.arange(len(drafts)), mass, {}, ())]
     found: list[tuple[NDArray[np.int64], Hashable, NDArray[np.float64]]] = []
-    work, errors = 0, [0.0]
+    work, errors, drawn = 0, [0.0], _Generators()
     while waiting and work < most_work:
         run = Run(columns, waiting.pop())
-        answer = code(draft.view(Gathered), target.view(Gathered), run.drafted(), run.uniforms(num_uniforms))
-        for _ in range(_CHECKS if not found else 1 + (len(found) < _CHECKS)):
-            row = int(rng.integers(len(run.rows)))
+        answer = code(draft.copy().view(Gathered), target.copy().view(Gathered), run.drafted(), run.uniforms(num_uniforms))
+        for row in run.likely(_CHECKS_OF_NEXT if found else _CHECKS, rng):
             point = run.point(row, rng.random(num_uniforms))
             if code(draft.copy(), target.copy(), drafts[run.rows[row]].copy(), point) != answer:
+                drawn.require_unmoved()
                 raise Escape("on plain numbers it answers otherwise: hidden state, its own randomness, or an unknown operation")
+        if not found:
+            drawn.require_unmoved()
         waiting += run.pending
         found.append((run.rows, answer, run.mass))
         errors.append(run.neglected)
@@ -106,7 +111,23 @@ def follow(
             left = math.fsum(part.probability for part in waiting)
             if left * work > 2.0 * (float(mass.sum()) - left) * (most_work - work):
                 break
+    drawn.require_unmoved()
     return Ways(found, math.fsum(errors) + math.fsum(part.probability for part in waiting), len(found))
+
+
+class _Generators:
+    """Where the libraries' common generators were when it was made."""
+
+    def __init__(self) -> None:
+        torch = sys.modules.get("torch")
+        self._torch = None if torch is None else torch.get_rng_state()
+        self._python, self._numpy = random.getstate(), common_state()
+
+    def require_unmoved(self) -> None:
+        """Raise Escape if one is elsewhere now."""
+        same = self._torch is None or sys.modules["torch"].equal(self._torch, sys.modules["torch"].get_rng_state())
+        if not (same and random.getstate() == self._python and common_state() == self._numpy):
+            raise Escape("it draws from random, numpy.random or torch, or seeds them: its own randomness")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -176,6 +197,17 @@ class Run:
             anywhere[axis] = 0.5 * (low[row] + high[row])
         return anywhere
 
+    def likely(self, count: int, rng: np.random.Generator) -> list[int]:
+        """Return the likeliest of the sequences, and others drawn by their probability."""
+        cumulative = np.cumsum(self.mass)
+        drawn = np.searchsorted(cumulative, rng.random(count - 1) * cumulative[-1], side="right")
+        return [int(np.argmax(self.mass)), *np.minimum(drawn, len(cumulative) - 1).tolist()]
+
+    def box(self, axis: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return low and high end of a uniform on each sequence."""
+        count = len(self.rows)
+        return self.here.sides.get(axis) or (np.zeros(count), np.ones(count))
+
     def answered(self) -> Any:
         """Return the answer to the next question if it is known, else None."""
         self.asked += 1
@@ -201,19 +233,23 @@ class Run:
             return answer
         found = np.broadcast_to(values(), len(self.rows))
         known = np.unique(found)
-        return self.divide([self.part(value, found == value) for value in known])
+        return self.divide([self.part(value, np.isnan(found) if value != value else found == value) for value in known])
 
-    def below(self, axis: int, slope: Values, bound: Values) -> bool:
-        """Ask whether slope · u is below the bound, u a uniform."""
-        count = len(self.rows)
-        low, high = self.here.sides.get(axis, (np.zeros(count), np.ones(count)))
-        slope, bound = np.broadcast_to(slope, count), np.broadcast_to(bound, count)
+    def below(self, axis: int, slope: Values, bound: Values, otherwise: Callable[[], Any]) -> bool:
+        """Ask whether slope · u is below the bound, u a uniform.
+
+        Args:
+            axis: which.
+            slope, bound: on each sequence.
+            otherwise: the answer on each where it is the same for all u (`_is_fixed`).
+        """
+        low, high = self.box(axis)
+        slope, bound = np.broadcast_to(slope, len(low)), np.broadcast_to(bound, len(low))
         with np.errstate(all="ignore"):
             at = np.asarray(bound / slope)
-        rising = slope >= 0.0
-        flat, unknown = slope == 0.0, np.isnan(at)
-        if flat.any() or unknown.any():  # true of all or none
-            at = np.where(flat, np.where(bound > 0.0, high, low), np.where(unknown, np.where(rising, low, high), at))
+        rising, fixed = slope >= 0.0, _is_fixed(slope, bound)
+        if fixed.any():
+            at = np.where(fixed, np.where(otherwise() == rising, high, low), at)
         at = np.clip(at, low, high)
         width = high - low
         for end in (low, high):
@@ -249,11 +285,27 @@ class Varying:
         values: Values = _at(self.constant, self.run.rows)
         return values
 
+    def middle(self) -> Values:
+        """Return the number in the middle of each sequence's box."""
+        if self.axis is None:
+            return self.now()
+        low, high = self.run.box(self.axis)
+        slope = np.asarray(_at(self.slope, self.run.rows))
+        with np.errstate(all="ignore"):
+            values = np.asarray(self.now() + slope * (0.5 * (low + high)))
+        if (np.isnan(values) & ~np.isfinite(slope)).any():
+            raise Escape("it divides a random number by 0, or multiplies it by infinity")
+        return values
+
     def resolved(self) -> Any:
         """Become a plain number: the run goes on where it is that one."""
+        self.require_known()
+        return self.run.one_of(self.now)
+
+    def require_known(self) -> None:
+        """Raise Escape if it has a uniform."""
         if self.axis is not None:
             raise Escape("a random number was converted to a plain float")
-        return self.run.one_of(self.now)
 
     def __index__(self) -> int:
         return operator.index(self.resolved())
@@ -269,6 +321,12 @@ class Varying:
 
     def __bool__(self) -> bool:
         return bool(self.resolved())
+
+    def __copy__(self) -> Varying:
+        return self
+
+    def __deepcopy__(self, known: object) -> Varying:
+        return self  # questions belong to the run
 
     def item(self) -> Any:
         """Become a plain number."""
@@ -318,9 +376,15 @@ class Varying:
 
     def scaled(self, by: Any, operation: Any) -> Varying:
         """Return this number times, or divided by, one without a uniform."""
-        return Varying(
-            self.run, _joined(operation, self.constant, by), axis=self.axis, slope=_joined(operation, self.slope, by)
-        )
+        slope = _joined(operation, self.slope, by)
+        if self.axis is not None:
+
+            def constant(one: Any, other: Any) -> Any:
+                """Leave 0 · ∞ to the slope: u/0 is infinite."""
+                return np.where((one == 0.0) & ~np.isnan(other), 0.0, operation(one, other))
+
+            return Varying(self.run, _joined(constant, self.constant, by), axis=self.axis, slope=slope)
+        return Varying(self.run, _joined(operation, self.constant, by))
 
     def __lt__(self, other: Any) -> Any:
         return _compared(self, other, operator.lt)
@@ -348,13 +412,15 @@ class Drafted(np.ndarray[Any, Any]):
         return any(draft == token for draft in self)  # no further than to the first
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if func in _SYMMETRIC and len(args) == 1 and set(kwargs) <= {"minlength"} and args[0].dtype == object:
+        if func in _SYMMETRIC and len(args) == 1 and set(kwargs) <= {"minlength"} and _is_numbers(args[0]):
             return func(args[0].sorted(), **kwargs)
         return func(*map(_plain, args), **{name: _plain(value) for name, value in kwargs.items()})
 
-    def sorted(self) -> NDArray[np.int64]:
+    def sorted(self) -> NDArray[Any]:
         """Become plain numbers in ascending order; in which they were drafted is not asked."""
         run = self[0].run
+        for draft in self:
+            draft.require_known()
 
         def sets() -> NDArray[np.int64]:
             """Number the multisets by the first sequence that has them."""
@@ -394,12 +460,25 @@ _SYMMETRIC = (np.bincount, np.sort, np.unique)
 """Functions of an array that do not depend on its order."""
 
 
-def _plain(thing: Any) -> Any:
+def _is_numbers(thing: Any) -> bool:
     return (
-        np.array([int(each) for each in thing], dtype=np.int64)
-        if isinstance(thing, Drafted) and thing.dtype == object
-        else thing
+        isinstance(thing, Drafted) and thing.ndim == 1 and thing.size > 0 and all(isinstance(each, Varying) for each in thing)
     )
+
+
+def _plain(thing: Any) -> Any:
+    """Resolve the drafts, and what was computed of them, in an argument of a function of NumPy."""
+    if type(thing) in (list, tuple):
+        return type(thing)(map(_plain, thing))
+    if not isinstance(thing, Drafted):
+        return thing
+    if thing.dtype != object:
+        return np.asarray(thing)
+    values = np.array([each.resolved() if isinstance(each, Varying) else each for each in thing.reshape(-1)])
+    whole = values.dtype.kind in "iuf" and bool(
+        (values == np.floor(values)).all()
+    )  # x + 1 is a float here, and an integer there
+    return values.astype(np.int64 if whole else values.dtype).reshape(thing.shape)
 
 
 def _objects(values: Sequence[Any]) -> NDArray[Any]:
@@ -452,18 +531,36 @@ def _compared(one: Varying, other: Any, operation: Any) -> Any:
         return NotImplemented
     if one.axis is None and two.axis is None:
         return bool(run.one_of(lambda: operation(one.now(), two.now())))
-    if operation in (operator.eq, operator.ne):  # a uniform is no given number
-        return operation is operator.ne
-    if None not in (one.axis, two.axis) and one.axis != two.axis:
+    exactly = operation in (operator.eq, operator.ne)
+    if not exactly and None not in (one.axis, two.axis) and one.axis != two.axis:
         raise Escape("it compares its uniforms with each other")
-    axis = one.axis if two.axis is None else two.axis
-    assert axis is not None
+
+    def middle() -> Any:
+        return np.asarray(operation(one.middle(), two.middle()))
+
+    def difference() -> tuple[Any, Any]:
+        with np.errstate(all="ignore"):
+            slopes = [np.asarray(_at(each.slope, run.rows)) for each in (one, two)]
+            slope = (
+                slopes[0] - slopes[1]
+                if one.axis == two.axis or None in (one.axis, two.axis)
+                else abs(slopes[0]) + abs(slopes[1])
+            )
+            return slope, np.asarray(two.now()) - np.asarray(one.now())
+
+    if exactly:  # a uniform is no given number
+        return bool(run.one_of(lambda: np.where(_is_fixed(*difference()), middle(), operation is operator.ne)))
     answer = run.answered()
     if answer is not None:
         return answer
-    with np.errstate(all="ignore"):
-        slope = np.asarray(_at(one.slope, run.rows)) - np.asarray(_at(two.slope, run.rows))
-        bound = np.asarray(two.now()) - np.asarray(one.now())
+    axis = one.axis if two.axis is None else two.axis
+    assert axis is not None
+    slope, bound = difference()
     if operation in (operator.lt, operator.le):
-        return run.below(axis, slope, bound)
-    return run.below(axis, -slope, -bound)
+        return run.below(axis, slope, bound, middle)
+    return run.below(axis, -slope, -bound, middle)
+
+
+def _is_fixed(slope: Any, bound: Any) -> Any:
+    """Whether slope · u < bound is true of all u, or of none: without a slope, and where ∞ is compared."""
+    return (slope == 0.0) | ~np.isfinite(slope) | np.isnan(bound)

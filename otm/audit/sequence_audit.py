@@ -214,7 +214,7 @@ def sequence(
         described="these models",
     )
     allowed = allowed_by(answers, tolerance, allowed)
-    counted = all(count is not None for _, (_, count), _ in answers.found)
+    counted = all(count is not None for (_, count), _ in answers.totals)
     law = _completed(answers, target_tables, gamma + 1)
 
     def conclude(known: Answers) -> SequenceAudit:
@@ -225,8 +225,8 @@ def sequence(
             target_tables=target_tables,
             law=law,
             target_law=completions(target_tables, (), gamma + 1),
-            tokens_per_call=math.fsum(mass * len(output) for _, (output, _), mass in known.found),
-            accepted=math.fsum(mass * count for _, (_, count), mass in known.found) if counted else None,
+            tokens_per_call=math.fsum(mass * len(output) for (output, _), mass in known.totals),
+            accepted=math.fsum(mass * count for (_, count), mass in known.totals) if counted else None,
             tolerance=allowed,
             error=known.error,
             unproved=known.unproved,
@@ -260,7 +260,7 @@ def _chain(tables: Tables, block: tuple[int, ...]) -> float:
 def _completed(answers: Answers, tables: Tables, length: int) -> NDArray[np.float64]:
     """Return the law of the answers, each followed by samples of the target up to `length` tokens in all."""
     outputs: dict[tuple[int, ...], float] = {}
-    for _, (output, _), mass in answers.found:
+    for (output, _), mass in answers.totals:
         outputs[output] = outputs.get(output, 0.0) + mass
     law = np.zeros((len(tables[()]),) * length)
     for output, mass in outputs.items():

@@ -27,6 +27,9 @@ Context = tuple[int, ...]
 MAX_TABLE_ENTRIES = 1 << 24
 """Largest number of probabilities in a Markov model's table."""
 
+_MOST_SHOWN = 12
+"""Tokens of a context that an error names, the last ones."""
+
 _MOST_FACTORS = 64  # 2^64 is far beyond any limit: larger powers are neither computed nor printed
 
 
@@ -434,8 +437,9 @@ def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> N
     return law
 
 
-def _shown(context: Context, most: int = 12) -> str:
-    return str(context) if len(context) <= most else f"(… {len(context) - most} tokens …, {str(context[-most:])[1:]}"
+def _shown(context: Context) -> str:
+    beyond = len(context) - _MOST_SHOWN
+    return str(context) if beyond <= 0 else f"(… {beyond} tokens …, {str(context[-_MOST_SHOWN:])[1:]}"
 
 
 def _one_row(mass: object) -> NDArray[np.float64]:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import scipy
@@ -410,16 +409,3 @@ def _nested_cuts(tree: PathTree, k: int, prices: Vector) -> list[TreeCut]:
             hit = float(met(np.array(tree.draft[chosen].sum()), k))
             found.append(TreeCut(tuple(tree.paths[i] for i in chosen.tolist()), hit, high - low))
     return sorted(found, key=lambda cut: -cut.weight)
-
-
-def cuts_bound(cuts: Sequence[TreeCut], tree: PathTree) -> float:
-    """Return the upper bound on the accepted tokens that cuts certify by themselves: Σ weight·hit + Σ_y q(y) ν(y)."""
-    number = {path: i for i, path in enumerate(tree.paths)}
-    prices = np.zeros(len(tree.paths))
-    for cut in cuts:
-        prices[[number[path] for path in cut.paths]] += cut.weight
-    beyond = np.empty(0)
-    for i in reversed(range(len(tree.levels))):
-        level = tree.levels[i]
-        beyond = np.maximum(0.0, 1.0 - prices[level] + tree.added(i, beyond)) * tree.share[level]
-    return math.fsum(cut.weight * cut.hit for cut in cuts) + math.fsum(beyond)

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm._arrays import Array, as_scalar_or_array, namespace, total
-from otm.errors import InvalidDistribution, InvalidParameter
+from otm.errors import InvalidDistribution
 from otm.pmf import check_count, check_instance
 from otm.trees.growth import Growth, checked_step, grow_by_path
 from otm.trees.shape import TreeShape, affordable
-from otm.trees.vector import PathAcceptance, check_acceptance, check_acceptances
+from otm.trees.vector import PathAcceptance, check_acceptance, check_acceptances, refuse_order
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -92,7 +92,7 @@ def optimal_tree(
     Raises:
         InvalidDistribution: if A is no sub-distribution, or increases from one rank to the next: the greedy choice would then leave
             out siblings that must be drafted first. `tree_program` solves that case.
-        InvalidParameter: on limits that are not integers ≥ 1, or an order given for a vector, whose order is 0.
+        InvalidParameter: if N or an order is no integer ≥ 0, another limit none ≥ 1, or an order is given for a vector, whose is 0.
         TooLarge: beyond fifty million vertices.
 
     Cost: O(N log k) for a vector, about two seconds for a million vertices; for a function O(N log(queues)), one queue per state
@@ -113,10 +113,7 @@ def optimal_tree(
         if callable(acceptance):
             growth = Growth(acceptance, check_count(order, name="order", minimum=0), width)
         else:
-            if order is not None:
-                raise InvalidParameter(
-                    f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave it out."
-                )
+            refuse_order(order)
             vector = check_acceptance(acceptance)
             require_sorted(vector)
             steps = vector.tolist()

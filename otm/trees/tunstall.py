@@ -33,7 +33,7 @@ from otm.pmf import check_count
 from otm.trees.markov import MarkovAcceptance
 from otm.trees.optimal import tree_acceptance
 from otm.trees.shape import TreeShape
-from otm.trees.vector import PathAcceptance, check_acceptance, entropy_bits, rejected_mass
+from otm.trees.vector import PathAcceptance, check_acceptance, entropy_bits, refuse_order, rejected_mass
 
 _LARGEST_EXTRA = 2**53
 _ROUNDED_UP = 1.0 + 2.0**-50
@@ -78,7 +78,8 @@ def tunstall_upper(
 
     Raises:
         InvalidDistribution: if A is no sub-distribution; for a function, as `optimal_tree`.
-        InvalidParameter: if N is not an integer ≥ 0, an order is given for a vector, or none for a function.
+        InvalidParameter: if N or the order is not an integer ≥ 0, `max_width` is not one ≥ 1, an order is given for a vector, or
+            none for a function.
         TooLarge: for a function, beyond 50,000 ranks over all states.
 
     Cost: O(k); for a function a call for each rank of each state, and a linear program with a variable for each state. Accuracy:
@@ -106,8 +107,7 @@ def tunstall_upper(
             )
         states = MarkovAcceptance.of(acceptance, check_count(order, name="order", minimum=0), width)
         return states.bound(math.log2(1 + (nodes + 1) * (states.num_symbols - 1)) * _ROUNDED_UP)
-    if order is not None:
-        raise InvalidParameter(f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave it out.")
+    refuse_order(order)
     vector = check_acceptance(acceptance)[:width]
     symbols = np.append(vector, rejected_mass(vector))
     return _bound(nodes, int((symbols > 0).sum()), entropy_bits(symbols))

@@ -40,12 +40,11 @@ MAX_RANKS = 10_000_000
 _NO_REST = 64 * 2.0**-53  # a sum of masses misses 1 by this much through rounding alone
 
 
-def check_acceptance(values: ArrayLike, *, name: str = "acceptance") -> NDArray[np.float64]:
+def check_acceptance(acceptance: ArrayLike) -> NDArray[np.float64]:
     """Return an acceptance vector as float64 `(k,)`, or raise unless it is a sub-distribution over child ranks.
 
     Args:
-        values: A(1), …, A(k), `(k,)`; what is missing to 1 is the probability that every draft is rejected.
-        name: what to call it in an error.
+        acceptance: A(1), …, A(k), `(k,)`; what is missing to 1 is the probability that every draft is rejected.
 
     Returns:
         `(k,)` in float64, Σ ≤ 1.
@@ -59,21 +58,21 @@ def check_acceptance(values: ArrayLike, *, name: str = "acceptance") -> NDArray[
     >>> check_acceptance([0.5, 0.25]).tolist()
     [0.5, 0.25]
     """
-    raw = plain_reals(values, name)
+    raw = plain_reals(acceptance, "acceptance")
     if raw.ndim != 1 or raw.size == 0 or raw.dtype.kind not in "iuf":
         raise InvalidDistribution(
-            f"{name} must hold one probability per child rank, (k,) with k ≥ 1; got {raw.dtype} of shape {raw.shape}. "
+            f"acceptance must hold one probability per child rank, (k,) with k ≥ 1; got {raw.dtype} of shape {raw.shape}. "
             "Pass [A(1), A(2), …]; the rejected mass is what is missing to 1."
         )
     array = raw.astype(np.float64)
     if not np.isfinite(array).all() or array.min() < 0:
         bad = array[~(np.isfinite(array) & (array >= 0))][0]
-        raise InvalidDistribution(f"{name} must hold finite numbers ≥ 0; it holds {bad}. Check how it was measured.")
+        raise InvalidDistribution(f"acceptance must hold finite numbers ≥ 0; it holds {bad}. Check how it was measured.")
     total = math.fsum(array)
     tolerance = SUM_TOLERANCE_FLOAT32 if raw.dtype == np.float32 else SUM_TOLERANCE_FLOAT64
     if total > 1 + tolerance:
         raise InvalidDistribution(
-            f"{name} must sum to at most 1, one draft being accepted at most; it sums to {total:.9g}. If these are the "
+            f"acceptance must sum to at most 1, one draft being accepted at most; it sums to {total:.9g}. If these are the "
             "probabilities of accepting within the first i drafts, take differences."
         )
     return array / total if total > 1 else array
@@ -100,6 +99,12 @@ def check_acceptances(values: object) -> Array:
         )
     wide = xp.astype(array, xp.float64)
     return wide / xp.maximum(sums, xp.ones_like(sums))[..., None] if largest > 1 else wide
+
+
+def refuse_order(order: int | None) -> None:
+    """Raise `InvalidParameter` if a vector came with a Markov order, which only a function has."""
+    if order is not None:
+        raise InvalidParameter(f"order is that of a function; a vector's is 0, and order={order!r} was given. Leave it out.")
 
 
 def rejected_mass(acceptance: ArrayLike) -> float:

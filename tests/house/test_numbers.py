@@ -106,11 +106,20 @@ SAID: dict[str, dict[str, list[str]]] = {
     },
     "otm.verifiers.optimal.bins._MOST_BINS": {"2²⁰": ["otm/verifiers/optimal/verifier.py: an integer from 1 to {}"]},
     "otm.comparison.comparing._MOST_SEQUENCES_BY_DEFAULT": {"4,096": ["otm/comparison/comparing.py: and beyond {}"]},
-    "otm.losses.SEARCHED": {
+    "otm.losses.ROUNDED_MOST": {
+        "1/510": [
+            "otm/losses.py: {} for bfloat16",
+            "analysis/run/losses.py: drafts drawn from masses in bfloat16, at most {} either way",
+            "analysis/run/losses.py: with such drafts, at most {}",
+            "docs/theory.md: For bfloat16, u = 2⁻⁸: {}.",
+        ],
+    },
+    "otm.losses._SEARCHED": {
         "67": [
             "otm/losses.py: Cost: {} optimal acceptances a row",
             "otm/losses.py: Cost: {} batches of",
             "analysis/run/losses.py: alone takes some {} optimal acceptances a row",
+            "analysis/advise/lost.py: Cost: {} optimal acceptances of one draft at each position",
             "docs/runs.md: the best temperature takes {} optimal acceptances a row",
         ],
     },
@@ -209,7 +218,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.audit.broken.entries.LARGE_VOCABULARY": {"131,072": ["docs/audit.md: the clamp at V = {}"]},
     "analysis.report.reading.ROWS_AT_ONCE": {"16,384": ["analysis/report/reading.py: at most {} rows at a time"]},
     "analysis.report.aggregate._MOST_BYTES": {"512 Mi": ["analysis/report/aggregate.py: at most about {}B of tables"]},
-    "analysis.report.aggregate._MOST_CLUSTERS": {"512": ["docs/runs.md: beyond {} prompts it groups them"]},
+    "analysis.statistics.MOST_CLUSTERS": {"512": ["docs/runs.md: beyond {} prompts it groups them"]},
     "analysis.provenance._LARGEST_DIGESTED": {"40 Gi": ["analysis/provenance.py: names and sizes beyond {}B"]},
     "analysis.statistics.CONFIDENCE": {
         "95 %": [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from otm.sequence import (
 from otm.sequence.best import _by_enumeration
 from otm.sequence.decoder import independent_sequences, num_sequences
 from otm.sequence.models import Context
-from otm.sequence.tree_cuts import PathTree, best_of_paths, cuts_bound, largest_excess, met, priced_bound
+from otm.sequence.tree_cuts import PathTree, TreeCut, best_of_paths, largest_excess, met, priced_bound
 from otm.trees import TreeShape
 from tests.sequence.toys import IID, random_models, smooth_models
 
@@ -83,6 +85,19 @@ def test_tiny_masses(size: int, length: int, k: int, spread: float, seed: int) -
     draft, target = (TableModel({path: table[path[-1] if path else size] for path in contexts}) for table in tables)
     found = best_step(DraftSelection(k, length), draft=draft, target=target, context=[])
     assert 0 <= found.gap <= 1e-9
+
+
+def cuts_bound(cuts: Sequence[TreeCut], tree: PathTree) -> float:
+    """What cuts certify of accepted tokens by themselves, without the solver that found them: Σ weight·hit + Σ_y q(y) ν(y)."""
+    number = {path: i for i, path in enumerate(tree.paths)}
+    prices = np.zeros(len(tree.paths))
+    for cut in cuts:
+        prices[[number[path] for path in cut.paths]] += cut.weight
+    beyond = np.empty(0)
+    for i in reversed(range(len(tree.levels))):
+        level = tree.levels[i]
+        beyond = np.maximum(0.0, 1.0 - prices[level] + tree.added(i, beyond)) * tree.share[level]
+    return math.fsum(cut.weight * cut.hit for cut in cuts) + math.fsum(beyond)
 
 
 @pytest.mark.parametrize("size, length, k", [(8, 3, 8), (20, 2, 4)])

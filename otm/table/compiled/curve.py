@@ -144,11 +144,11 @@ def excess_above(order: Order, groups: int, level: float) -> float:
         return 0.0
     excess = 0.0
     for start in range(starts[low - 1], starts[low], BLOCK):
-        part = 0.0
+        block = 0.0
         for j in range(start, min(start + BLOCK, starts[low])):
             i = np.uint64(tokens[j])
-            part += max(q[i] - level * p[i], 0.0)
-        excess += part
+            block += max(q[i] - level * p[i], 0.0)
+        excess += block
     return float(max(ends[1, low - 1] - level * ends[0, low - 1] + excess, 0.0))
 
 

@@ -54,9 +54,9 @@ def is_closer_by_logarithms(p: Floats, q: Floats, gate: float, entropies: float)
     """Decide the same from H((p + q)/2) − (H(p) + H(q))/2."""
     entropy = 0.0
     for start in range(0, len(p), BLOCK):
-        part = 0.0
+        block = 0.0
         for j in range(start, min(start + BLOCK, len(p))):
             middle = 0.5 * (p[j] + q[j])
-            part -= middle * logarithm(middle if middle >= LEAST_NORMAL else 1.0)  # what is left out is below 10⁻³⁰⁰
-        entropy += part
+            block -= middle * logarithm(middle if middle >= LEAST_NORMAL else 1.0)  # what is left out is below 10⁻³⁰⁰
+        entropy += block
     return bool(entropy - 0.5 * entropies <= gate)

@@ -14,7 +14,7 @@ MOST_GROUPS, PER_GROUP = 4096, 32  # groups at most, and how many tokens they ho
 _INFINITE, _UNLIMITED, _NOWHERE = np.int64(0x7FF0000000000000), np.int64(0x7FDFFFFFFFFFFFFF), np.int64(0x7FEFFFFFFFFFFFFF)
 _UNSIGNED = np.int64(0x7FFFFFFFFFFFFFFF)
 _MANY = 2 * BLOCK  # what a plain sum may have of terms
-_SAMPLE = 1024
+_RATIOS_SAMPLED = 1024  # tokens whose ratios say how far the groups of a row reach
 _LEAST_RATIO, _MOST_RATIO = np.int64(1023 - 64) << np.int64(52), np.int64(1023 + 64) << np.int64(52)  # bits of 2⁻⁶⁴ and 2⁶⁴
 _INSIDE, _BEYOND = 1.0 - 2.0**-50, 1.0 + 2.0**-50  # a quotient of rounded quotients is off by less
 _ALIKE = 1.0 - 2.0**-47  # many tokens whose ratios differ by less, as rounding leaves equal ones, count as equal
@@ -37,7 +37,7 @@ def spread(p: Floats, q: Floats, groups: int) -> tuple[int, int]:
     Tokens beyond the sample's range join the first and the last group.
     """
     least, most = _MOST_RATIO, _LEAST_RATIO
-    step = max(len(p) // _SAMPLE, 1)
+    step = max(len(p) // _RATIOS_SAMPLED, 1)
     for i in range(0, len(p), step):
         ratio = bits(p[i] / q[i]) & _UNSIGNED
         if _LEAST_RATIO <= ratio <= _MOST_RATIO:
@@ -96,16 +96,16 @@ def gather(order: Order, place: NDArray[np.int16], bins: Floats, first: int, shi
             mass = target = 0.0
             lowest, highest = np.inf, 0.0
             for at in range(starts[g], starts[g + 1], BLOCK):
-                part = part_of_target = 0.0
+                block = block_of_target = 0.0
                 for j in range(at, min(at + BLOCK, starts[g + 1])):
                     i = tokens[j]
-                    part += p[i]
-                    part_of_target += q[i]
+                    block += p[i]
+                    block_of_target += q[i]
                     ratio = q[i] / p[i]
                     if p[i] > 0 or q[i] > 0:
                         lowest, highest = min(lowest, ratio), max(highest, ratio)
-                mass += part
-                target += part_of_target
+                mass += block
+                target += block_of_target
             order.is_sorted[g] = lowest >= highest * _ALIKE
             most, least = highest, highest if order.is_sorted[g] else lowest
         after, after_of_target = before + mass, before_of_target + target

@@ -129,13 +129,13 @@ def _raise_to_normal(p: Floats, q: Floats, log_of_p: Floats, log_of_q: Floats, d
 
 @part(FAST)
 def _zeros(p: Floats, q: Floats) -> tuple[int, int, int]:
-    """Count the tokens of a block that have target mass only, draft mass only, and neither."""
-    alone_q = alone_p = neither = 0
+    """Count the tokens of a block that have no target mass but draft mass, no draft mass but target mass, and neither."""
+    without_q = without_p = neither = 0
     for j in range(BLOCK):
-        alone_q += (p[j] == 0) & (q[j] > 0)
-        alone_p += (q[j] == 0) & (p[j] > 0)
+        without_p += (p[j] == 0) & (q[j] > 0)
+        without_q += (q[j] == 0) & (p[j] > 0)
         neither += (q[j] == 0) & (p[j] == 0)
-    return alone_p, alone_q, neither
+    return without_q, without_p, neither
 
 
 @part()

@@ -66,7 +66,7 @@ def schemes(ks: tuple[int, ...]) -> list[Scheme]:
 STATISTICS = [
     ("draft_entropy", "Draft entropy", "nats"),
     ("target_entropy", "Target entropy", "nats"),
-    ("tv", "Total variation", ""),
+    ("tv", "Total variation", "probability"),
     ("kl_target_draft", "KL(target ‖ draft)", "nats"),
 ]
 

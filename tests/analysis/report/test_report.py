@@ -224,7 +224,8 @@ def test_one_cluster_has_no_interval() -> None:
 
 def test_limits_stay_in_the_range_of_what_is_averaged(tmp_path: Path) -> None:
     """Two prompts: the t quantile is 12.7, so that limits reach far beyond [0, 1] unless they are cut; means are left alone."""
-    data = measured(write_run(tmp_path / "run", prompts=2, ks=(1, 2), temperatures=(1.0,), positions=6, seed=3))
+    folder = write_run(tmp_path / "run", prompts=2, ks=(1, 2), temperatures=(1.0,), positions=6, seed=3, losses=True)
+    data = measured(folder)
     prompt = data.rows["prompt"]
     beyond = 0
     for i, column in enumerate(data.run.schemes):
@@ -235,9 +236,12 @@ def test_limits_stay_in_the_range_of_what_is_averaged(tmp_path: Path) -> None:
         assert (low, high) == pytest.approx((max(0.0, free.low[0]), min(1.0, free.high[0])), abs=ROUNDING)
         beyond += free.low[0] < 0 or free.high[0] > 1
     assert beyond > 3
-    means = data.found.statistics[0]
-    names = [column.name for column in data.run.statistics]
-    assert (means.low >= 0).all() and means.high[names.index("tv")] <= 1 < means.high[names.index("target_entropy")]
+    means, statistics = data.found.statistics[0], data.run.statistics
+    high = dict(zip([column.name for column in statistics], means.high, strict=False))
+    signed = [column.name == "lost_rounding" for column in statistics] * 2
+    assert (means.low >= np.where(signed, -1, 0)).all() and (means.low <= means.mean).all()
+    assert all(high[column.name] <= 1 for column in statistics if column.unit == "probability")
+    assert high["tv"] == high["likeliest_k2"] == 1 < high["target_entropy"]
     summary = write_report(data.run.folder).markdown.read_text(encoding="utf-8").partition("## Mean acceptance")[2]
     limits = [float(end) for pair in re.findall(r"\(([-\d.]+) to ([-\d.]+)\)", summary) for end in pair]
     assert len(limits) > 20 and min(limits) == 0 and max(limits) == 1
@@ -280,14 +284,14 @@ def peak(folder: Path) -> int:
 
 def test_memory_does_not_grow_with_the_run(plain: Measured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven times the rows and prompts: what is left to grow are a few numbers per prompt (here 72 more prompts, below 40 kB)."""
-    monkeypatch.setattr(aggregation, "_MOST_CLUSTERS", 12)
+    monkeypatch.setattr(aggregation, "MOST_CLUSTERS", 12)
     small, large = (peak(repeated(plain.run.folder, tmp_path / str(n), n)) for n in (1, 7))
     assert large < small + 100_000
     assert small > 1_000_000, "the tables themselves should have been seen"
 
 
 def test_sharing_clusters_changes_no_mean(plain: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregation, "_MOST_CLUSTERS", 5)
+    monkeypatch.setattr(aggregation, "MOST_CLUSTERS", 5)
     found = aggregate(plain.run)
     assert found.num_clusters == 5
     for a, b in zip(found.lower, plain.found.lower, strict=True):
@@ -492,7 +496,12 @@ def test_intervals_of_statistics_reach_from_one_end_to_the_other(tmp_path: Path)
     rows = {row[0]: row for row in text_of(data.run, data.found)["tables"][0]["statistics"]}
     ends = [one_sample(data, f"tv_{end}") for end in ("lower", "upper")]
     means = [data.rows[f"tv_{end}"].mean() for end in ("lower", "upper")]
-    assert rows["Total variation"][1:] == (f"[{means[0]:.4f}, {means[1]:.4f}]", f"{ends[0][0]:.4f} to {ends[1][1]:.4f}", "")
+    told = rows["Total variation (probability)"]
+    assert told[1:] == (
+        f"[{means[0]:.4f}, {means[1]:.4f}]",
+        f"{ends[0][0]:.4f} to {ends[1][1]:.4f}",
+        "",
+    )
     why = "no upper bound: a token that was not listed could have probability 0 in one model"
     low, mean = one_sample(data, "kl_target_draft_lower")[0], data.rows["kl_target_draft_lower"].mean()
     assert rows["KL(target ‖ draft) (nats)"][1:] == (f"[{mean:.4f}, ∞]", f"{low:.4f} to ∞", why)
