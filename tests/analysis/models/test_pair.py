@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from analysis.models import pair as pair_module
 from analysis.models.pair import Pair, choose_device, load_pair
 from analysis.papers import captures
 from analysis.provenance import weights_digest
-from figures import figure4, figure5
+from figures import figure4, figure5, front
 
 RECORD = json.loads((SHIPPED_PAIR / "training.json").read_text(encoding="utf-8"))
 
@@ -110,6 +111,18 @@ def test_shipped_pair_reproduces_figure5(pair: Pair) -> None:
         np.testing.assert_allclose(masses, by_id[1][token], rtol=FLOAT32)
     digests = {name: weights_digest(str(SHIPPED_PAIR / name)) for name in ("draft", "target")}
     assert committed["manifest"]["models"] == digests
+
+
+def test_captions_say_what_the_whole_vocabulary_gives(pair: Pair) -> None:
+    draft, target = captures.next_pair(pair, pair.encode(captures.PAPER_PROMPT))
+    problem = otm.Problem(draft=otm.normalise(draft), target=otm.normalise(target), law=otm.IID(2))
+    in_use = max(float(otm.acceptance(verifier, problem)) for verifier in front.IN_USE)
+    gain = 100 * (float(otm.optimal_acceptance(problem)) - in_use)
+    for page in ("README.md", "docs/index.md"):
+        said = re.search(
+            r"([\d.]+) points on the whole vocabulary", (Path(__file__).parents[3] / page).read_text(encoding="utf-8")
+        )
+        assert said and float(said[1]) == pytest.approx(gain, abs=0.05 + 0.01)  # one digit; 1e-5 in logits is worth less
 
 
 def test_shipped_pair_reproduces_figure4(pair: Pair) -> None:
