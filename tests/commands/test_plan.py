@@ -206,5 +206,5 @@ def test_the_page_on_records_shows_what_is_printed(
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(compile(example, "records.md", "exec"), {})
     printed = [float(number) for number in re.findall(r"\d+\.\d+", capsys.readouterr().out)]
-    promised = [float(number) for number in re.findall(r"\d\.\d{4}", example)]
+    promised = [float(number) for number in re.findall(r"\d\.\d+", example)]
     assert printed == pytest.approx(promised) and len(promised) == 4

@@ -255,7 +255,7 @@ def _calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield trees.acceptance_to_sequoia, {"acceptance": vector}
     yield trees.chain_expected_tokens, {"acceptance": 0.5, "length": 2}
     yield trees.chain_speedup, {"acceptance": 0.5, "length": 2, "cost_ratio": 0.1}
-    yield trees.check_acceptance, {"values": vector}
+    yield trees.check_acceptance, {"acceptance": vector}
     chosen = {"acceptance": vector, "draft_seconds": 0.1, "target_seconds": lambda n: 1.0 + 0.1 * n, "max_nodes": 4}
     yield trees.choose_tree, chosen | {"max_depth": 2, "max_width": 2}
     yield trees.empirical_acceptance, {"accepted": [1, 1], "tried": [3, 2]}

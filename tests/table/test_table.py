@@ -177,6 +177,9 @@ def hard_rows(kind: str, num_tokens: int, rng: np.random.Generator) -> tuple[np.
         draft = draft**40 + 1e-300 * np.eye(num_tokens)[0]
     elif kind == "subnormal target":
         target = target**60 + 1e-320 * np.eye(num_tokens)[-1]
+    elif kind == "least subnormal on both sides":
+        draft[:, num_tokens // 2] = 5e-324 if num_tokens > 1 else 1.0
+        target = draft.copy()
     elif kind == "one draft token":
         draft = np.eye(num_tokens)[rng.integers(0, num_tokens, 3)]
     return draft / draft.sum(-1, keepdims=True), target / target.sum(-1, keepdims=True)
@@ -192,6 +195,7 @@ def hard_rows(kind: str, num_tokens: int, rng: np.random.Generator) -> tuple[np.
         "many equal ratios",
         "subnormal draft",
         "subnormal target",
+        "least subnormal on both sides",
         "one draft token",
     ],
 )

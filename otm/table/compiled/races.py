@@ -90,8 +90,9 @@ def _match(p: Floats, q: Floats, above_p: Floats, above_q: Floats, whole_p: floa
     swapped = 0
     for j in range(BLOCK):
         h = p[j] / (q[j] * (whole_p - above_p[j]) + p[j] * above_q[j])
-        # NaN, 0/0, is p subnormal or 0 under a zero prefix: the probability is at most p
-        hit[j] = h if h == h else 0.0
+        # NaN, 0/0, is p subnormal or 0 under a zero prefix: the probability is at most p. Where p and q are subnormal both products
+        # may vanish: h is then ∞.
+        hit[j] = min(h, 1.0) if h == h else 0.0
         before = max(j - 1, 0)
         swapped += q[j] * p[before] > q[before] * p[j] * _OUT_OF_ORDER + _IMMATERIAL
     return swapped
