@@ -178,7 +178,9 @@ def hard_rows(kind: str, num_tokens: int, rng: np.random.Generator) -> tuple[np.
     elif kind == "subnormal target":
         target = target**60 + 1e-320 * np.eye(num_tokens)[-1]
     elif kind == "least subnormal on both sides":
-        draft[:, num_tokens // 2] = 5e-324 if num_tokens > 1 else 1.0
+        # Halves on both sides: half of the least subnormal is 0.
+        draft = np.tile((np.eye(num_tokens)[0] + np.eye(num_tokens)[-1]) / 2, (3, 1))
+        draft[:, num_tokens // 2] += 5e-324
         target = draft.copy()
     elif kind == "one draft token":
         draft = np.eye(num_tokens)[rng.integers(0, num_tokens, 3)]
