@@ -105,7 +105,7 @@ def test_without_the_extra_one_sentence_says_what_to_install(installed: Installe
     (line,) = done.stderr.splitlines()
     assert line.startswith("otm measure needs jinja2, ")
     assert " torch, " in line
-    assert line.endswith("pip install 'otm-speculative[analysis]'")
+    assert line.endswith("pip install 'otm-speculative[analysis]', in a checkout '.[analysis]'")
     assert installed.otm("audit", "otm:Maximal", "--draft", "3/4,1/4", "--target", "1/2,1/2").returncode == 0
 
 
