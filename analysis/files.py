@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -99,6 +100,19 @@ def write_json(path: Path, record: Mapping[str, Any], *, indent: int | None = 1)
     make_folder(path.parent)
     write_atomically(path, (json.dumps(record, indent=indent, allow_nan=False) + "\n").encode())
     return path
+
+
+def json_values(value: Any) -> Any:
+    """Return values as JSON has them: None for a number that is infinite or NaN.
+
+    >>> json_values({"low": float("nan"), "ends": (0.5, float("inf"))})
+    {'low': None, 'ends': [0.5, None]}
+    """
+    if isinstance(value, dict):
+        return {name: json_values(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_values(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def make_folder(path: Path) -> Path:

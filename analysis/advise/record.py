@@ -9,6 +9,7 @@ from typing import Any
 from otm.sequence import Gsd, LikeliestTree
 from otm.trees import CostSurface, Speedup
 
+from ..files import json_values
 from .advice import Advice, Row
 from .engines import chain_settings, eagle_choices, engine_chain, likeliest_settings
 from .lost import Lost
@@ -60,7 +61,7 @@ def advice_record(
             "plans": advice.num_plans,
             "asked": dataclasses.asdict(advice.asked),
         },
-        "lost": _known(dataclasses.asdict(gone)),
+        "lost": json_values(dataclasses.asdict(gone)),
         "engines": {
             "length": chain.length if chain.may_pay else 0,
             "speedup": _limits(chain.speedup),
@@ -89,11 +90,5 @@ def _row(row: Row, draft: str) -> dict[str, Any]:
 
 
 def _limits(speedup: Speedup) -> dict[str, float | None]:
-    return _known(dataclasses.asdict(speedup))
-
-
-def _known(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values with None for NaN, as JSON has it."""
-    return {
-        name: _known(value) if isinstance(value, dict) else None if value != value else value for name, value in values.items()
-    }
+    limits: dict[str, float | None] = json_values(dataclasses.asdict(speedup))
+    return limits

@@ -7,17 +7,15 @@ that it looks at.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from otm import tabular
 
-from ..files import write_json
+from ..files import json_values, write_json
 from ..layout import TREES
 from ..statistics import CONFIDENCE, MOST_CLUSTERS, ClusterSums, clustered_covariance, clustered_means
 from .manifest import Manifest
@@ -128,14 +126,5 @@ def write_trees(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
     found = trees_of_run(out, manifest) if manifest["settings"].get("bounds") else ()
     about = {"format": "otm.trees", "version": 1, "confidence": CONFIDENCE, "shards": len(shard_files(out))}
     if found:
-        write_json(out / TREES, about | {"settings": [_finite(dataclasses.asdict(one)) for one in found]})
+        write_json(out / TREES, about | {"settings": [json_values(dataclasses.asdict(one)) for one in found]})
     return found
-
-
-def _finite(value: Any) -> Any:
-    """Return JSON values with None for what is infinite."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

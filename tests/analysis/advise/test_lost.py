@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.advise.lost import SEVERAL, _expected, first_drafts, lost
+from analysis.advise.lost import SEVERAL, Lost, _expected, first_drafts, lost
 from otm import Processing, optimal_acceptance
 from otm.drafts import IID
 from otm.losses import ROUNDED_MOST, acceptance_losses, draft_rounding
@@ -49,16 +49,20 @@ def test_shares_are_means_over_positions() -> None:
     """With every position of three texts looked at, the accepted share is the mean of Σ min, and everything makes 1."""
     draft, target = (Scored(model) for model in markov_pair(4, similarity=0.5, rng=np.random.default_rng(3)))
     texts = [(0, (0,), (1, 2, 3)), (0, (1,), (0, 1)), (1, (2, 2), (3, 1, 1, 0))]
-    found = lost(
-        draft,  # type: ignore[arg-type]
-        target,  # type: ignore[arg-type]
-        texts,
-        decoder=CHAIN,
-        tree=LikeliestTree(2, 2),
-        eos=None,
-        seconds=60.0,
-        rng=np.random.default_rng(0),
-    )
+
+    def looked(seconds: float) -> Lost:
+        return lost(
+            draft,  # type: ignore[arg-type]
+            target,  # type: ignore[arg-type]
+            texts,
+            decoder=CHAIN,
+            tree=LikeliestTree(2, 2),
+            eos=None,
+            seconds=seconds,
+            rng=np.random.default_rng(0),
+        )
+
+    found = looked(60.0)
     contexts = [(*prefix, *text[:end]) for _, prefix, text in texts for end in range(len(text))]
     p, q = (model.next_batch(contexts) for model in (draft, target))
     overlap = float(np.mean(optimal_acceptance(Problem(draft=p, target=q, law=IID(1)))))
@@ -66,16 +70,7 @@ def test_shares_are_means_over_positions() -> None:
     assert found.accepted.value + sum(share.value for share in found.parts.values()) == pytest.approx(1.0, abs=1e-13)
     assert found.accepted.low < found.accepted.value < found.accepted.high
     assert 1.0 < found.tokens.value <= found.clairvoyant.value <= 3.0
-    hasty = lost(
-        draft,  # type: ignore[arg-type]
-        target,  # type: ignore[arg-type]
-        texts,
-        decoder=CHAIN,
-        tree=LikeliestTree(2, 2),
-        eos=None,
-        seconds=0.0,
-        rng=np.random.default_rng(0),
-    )
+    hasty = looked(0.0)
     assert 2 <= hasty.positions <= 4 and np.isnan(hasty.accepted.low)
 
 
