@@ -52,6 +52,15 @@ class Means:
     low: Floats
     high: Floats
 
+    def of(self, column: int) -> Interval:
+        """Return one column's mean with its interval, None where it has none.
+
+        >>> str(Means(mean=np.array([0.5]), low=np.array([0.4]), high=np.array([0.6])).of(0))
+        '0.500 (0.400 to 0.600)'
+        """
+        mean, low, high = (float(values[column]) for values in (self.mean, self.low, self.high))
+        return Interval(mean, low, high) if np.isfinite(low) and np.isfinite(high) else Interval(mean, None, None)
+
 
 def clipped(means: Means, least: float | Floats, most: float | Floats) -> Means:
     """Return means whose confidence limits stay in the range of what is averaged; they cover as often, as the mean lies there.

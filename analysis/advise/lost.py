@@ -25,7 +25,7 @@ from otm.sequence.models import next_distributions
 from ..models.causal import CausalModel
 from ..models.processing import Setting
 from ..run.losses import PARTS
-from ..statistics import clustered_means
+from ..statistics import Interval, clustered_means
 
 POSITIONS, TREES = 8, 2
 """Positions of a text at which the parts, and the trees, are looked at."""
@@ -34,15 +34,6 @@ SEVERAL = {name: words for name, words in PARTS.items() if name != "ranking"} | 
     "verifier": "the scheme: the best verifier wins this on the same drafts"
 }
 """Parts of 1 − α of several drafts, in words."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Share:
-    """A mean with its interval over prompts; NaN limits where one prompt is all there is."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +49,8 @@ class Several:
 
     drafts: int
     verifier: str
-    accepted: Share
-    parts: dict[str, Share]
+    accepted: Interval
+    parts: dict[str, Interval]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,9 +63,9 @@ class RoundedDrafts:
         draft_tv: from the exact draft to the rounded one. k drafts change nothing by more than k times this.
     """
 
-    gain: Share
-    output_tv: Share
-    draft_tv: Share
+    gain: Interval
+    output_tv: Interval
+    draft_tv: Interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,12 +83,12 @@ class Lost:
         rounding: what bfloat16 changes, where the draft model computes in it.
     """
 
-    accepted: Share
-    parts: dict[str, Share]
+    accepted: Interval
+    parts: dict[str, Interval]
     size: int
     length: int
-    tokens: Share
-    clairvoyant: Share
+    tokens: Interval
+    clairvoyant: Interval
     positions: int
     several: Several | None = None
     rounding: RoundedDrafts | None = None
@@ -161,7 +152,7 @@ def lost(
     np.add.at(sums, place, np.concatenate([rows, expected], axis=1))
     np.add.at(counts, place, np.array([[owner[1]] * columns + [owner[2]] * 2 for owner in owners], dtype=float))
     means = clustered_means(sums, counts)
-    shares = iter([Share(*map(float, one)) for one in zip(means.mean, means.low, means.high, strict=True)])
+    shares = iter([means.of(column) for column in range(columns + 2)])
     accepted, parts_of_one = next(shares), {name: next(shares) for name in PARTS}
     several = None
     if k > 1:

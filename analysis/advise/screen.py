@@ -13,9 +13,10 @@ from otm.tabular import columns
 from otm.trees import CostSurface
 
 from ..run.losses import PARTS
+from ..statistics import Interval
 from .advice import Advice, Row
 from .engines import chain_settings, engine_chain, likeliest_settings
-from .lost import SEVERAL, Lost, Share
+from .lost import SEVERAL, Lost
 from .trial import Trial
 
 _NAME, _NAME_OF_TRIAL = 34, 30
@@ -150,7 +151,7 @@ def _limits(advice: Advice) -> Iterator[str]:
 
 def _lost(gone: Lost) -> Iterator[str]:
     accepted = gone.accepted
-    sure = "" if math.isnan(accepted.low) else f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})"
+    sure = "" if accepted.low is None or accepted.high is None else f" ({100 * accepted.low:.0f} to {100 * accepted.high:.0f})"
     yield from paragraph(
         "lost",
         f"at {gone.positions} random positions {100 * accepted.value:.0f} %{sure} of first drafts are accepted; lost are "
@@ -174,7 +175,7 @@ def _lost(gone: Lost) -> Iterator[str]:
         )
 
 
-def _parts(shares: Mapping[str, Share], words: Mapping[str, str]) -> str:
+def _parts(shares: Mapping[str, Interval], words: Mapping[str, str]) -> str:
     parts = {words[name].split(":")[0]: share.value for name, share in shares.items() if share.value >= 0.005}
     return (
         ", ".join(f"{100 * value:.0f} % to {name}" for name, value in sorted(parts.items(), key=lambda one: -one[1])) or "none"

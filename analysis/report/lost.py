@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-
-import numpy as np
+import math
 
 from ..run.losses import PARTS
 from ..statistics import Means
@@ -77,7 +76,6 @@ def _optima(run: Run) -> dict[int, int]:
 
 def _part(words: str, means: Means, place: int, *, adds: bool) -> Part:
     """Return a mean with its interval; a part that adds is no less than 0 but for what sums round off."""
-    mean, low, high = (float(values[place]) for values in (means.mean, means.low, means.high))
-    mean, low = (max(mean, 0.0), max(low, 0.0)) if adds else (mean, low)
-    sure = np.isfinite(low) and np.isfinite(high)
-    return Part(words, mean, low if sure else None, high if sure else None, adds)
+    share, least = means.of(place), 0.0 if adds else -math.inf
+    low = None if share.low is None else max(share.low, least)
+    return Part(words, max(share.value, least), low, share.high, adds)

@@ -18,7 +18,7 @@ from analysis.advise.comparison import Tokens, speedup, verdict_of
 from analysis.advise.costs import StepModel
 from analysis.advise.engines import chain_settings, engine_chain
 from analysis.advise.families import FAMILIES, Limits, Plan, Reading, Work, widths
-from analysis.advise.lost import SEVERAL, Lost, RoundedDrafts, Several, Share
+from analysis.advise.lost import SEVERAL, Lost, RoundedDrafts, Several
 from analysis.advise.screen import screen, trial_table
 from analysis.advise.trial import Trial, tried
 from analysis.advise.walk import Walk
@@ -27,6 +27,7 @@ from analysis.decode.plain import PLAIN
 from analysis.errors import AnalysisError
 from analysis.layout import SHIPPED_PAIR
 from analysis.run.losses import PARTS
+from analysis.statistics import Interval
 from otm import Processing
 from otm.commands.printing import WIDTH
 from otm.sequence import DraftSelection, Gsd, LikeliestTree, MarkovModel, SpeculativeSampling, markov_pair
@@ -67,9 +68,12 @@ def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
 ONE = Work.of(SpeculativeSampling(1))
 CHAIN, SLOW = row(SpeculativeSampling(2), 1.2), row(SpeculativeSampling(1), 0.8)
 TREE = row(Gsd(TreeShape.from_parents([0, 0, 1])), 1.5, over_chain=1.25)
-HALF = Share(0.5, 0.45, 0.55)
-PARTS_LOST = dict.fromkeys(PARTS, Share(0.0, 0.0, 0.0)) | {"ranking": Share(0.3, 0.2, 0.4), "shape": Share(0.2, 0.1, 0.3)}
-GONE = Lost(HALF, PARTS_LOST, 4, 3, Share(2.1, 2.0, 2.2), Share(3.0, 2.9, 3.1), 40)
+HALF = Interval(0.5, 0.45, 0.55)
+PARTS_LOST = dict.fromkeys(PARTS, Interval(0.0, 0.0, 0.0)) | {
+    "ranking": Interval(0.3, 0.2, 0.4),
+    "shape": Interval(0.2, 0.1, 0.3),
+}
+GONE = Lost(HALF, PARTS_LOST, 4, 3, Interval(2.1, 2.0, 2.2), Interval(3.0, 2.9, 3.1), 40)
 SURROUNDINGS = {"on": "cpu", "threads": 2}
 
 
@@ -99,8 +103,10 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
         in words
     )
     assert not any("not surely faster" in line for line in lines)
-    of_three = Several(3, "K-SEQ", HALF, dict.fromkeys(SEVERAL, Share(0.2, 0.1, 0.3)) | {"verifier": Share(0.05, 0.0, 0.1)})
-    rounded = RoundedDrafts(*(Share(value, value, value) for value in (-2e-5, 3e-4, 6e-4)))
+    of_three = Several(
+        3, "K-SEQ", HALF, dict.fromkeys(SEVERAL, Interval(0.2, 0.1, 0.3)) | {"verifier": Interval(0.05, 0.0, 0.1)}
+    )
+    rounded = RoundedDrafts(*(Interval(value, value, value) for value in (-2e-5, 3e-4, 6e-4)))
     more = dataclasses.replace(GONE, several=of_three, rounding=rounded)
     longer = screen(given, draft="small", surroundings=SURROUNDINGS, passes=PASSES, gone=more)
     words = " ".join(longer.split())
