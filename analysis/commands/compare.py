@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..models.processing import Setting
+from ..models.processing import Setting, words
 from ..models.source import PairSource
 from .options import grouped, integers, written
 
@@ -36,7 +36,8 @@ def compare(
     found = next_token(pair, prompt, setting=setting)
     typer.echo(f"prompt   {prompt}")
     typer.echo("next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in found.likely))
-    typer.echo(f"V = {pair.num_tokens}, temperature {setting.target.temperature:g}, {pair.device}")
+    asked = [words(name, value) for name, value in setting.recorded.items() if value is not None]
+    typer.echo(", ".join([f"V = {pair.num_tokens}", *asked, pair.device]))
     for note in pair.notes:
         typer.echo(f"note     {note}")
     sys.stdout.flush()  # what follows takes up to minutes

@@ -46,6 +46,20 @@ class Setting(NamedTuple):
         return self.target.temperature, 1.0 if self.target.top_p is None else self.target.top_p, self.draft.temperature
 
 
+def words(name: str, value: object) -> str:
+    """Return a recorded setting as a reader sees it.
+
+    >>> words("draft_top_p", 0.9), words("temperature", 1.0), words("order", "vllm")
+    ('draft top-p 0.9', 'temperature 1', 'order vllm')
+    """
+    return f"{name_of(name)} {f'{value:g}' if isinstance(value, float) else str(value)[:40]}"
+
+
+def name_of(setting: str) -> str:
+    """Return the name of a recorded setting as a reader sees it."""
+    return setting.replace("_", " ").replace("top ", "top-").replace("min ", "min-")
+
+
 AS_THEY_ARE = Setting()
 """Both models' own distributions."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..models.processing import words
 from .aggregate import Aggregates
 from .reading import Run
 from .summary import ATTAINED, LAWS, Scheme
@@ -80,6 +81,6 @@ def best_draft_temperature(run: Run, found: Aggregates, schemes: tuple[Scheme, .
     parts = []
     for rest, candidates in groups.items():
         accepted, temperature = max(candidates)
-        others = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in zip(names, rest, strict=True))
+        others = ", ".join(words(name, value) for name, value in zip(names, rest, strict=True))
         parts.append(f"{temperature:g} at {others} (acceptance {accepted:.3f})")
     return f"Best draft temperature of those measured, by {shown(wanted[0].label)} at k = {k}: " + "; ".join(parts[:12]) + "."

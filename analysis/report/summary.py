@@ -10,6 +10,7 @@ import numpy as np
 
 import otm
 
+from ..models.processing import name_of, words
 from ..run.manifest import class_of
 from ..statistics import Floats, Means
 from ..trace.base import PATH
@@ -121,17 +122,13 @@ def setting_label(values: dict[str, float], run: Run) -> str:
     trace = run.trace
     if trace is not None:
         said = [(name, trace[name]) for name in (*SETTING_COLUMNS, "top_k") if isinstance(trace.get(name), str | int | float)]
-        recorded = ", ".join(f"{_words(name)} {str(value)[:40]}" for name, value in said) or "sampling as recorded"
-        return ", ".join([recorded, *(f"{_words(name)} {values[name]:g}" for name in run.setting_columns if name in PATH)])
+        recorded = ", ".join(words(*one) for one in said) or "sampling as recorded"
+        return ", ".join([recorded, *(words(name, values[name]) for name in run.setting_columns if name in PATH)])
     for name in run.setting_columns:
-        words, value = _words(name), values[name]
-        parts.append(f"no {words}" if words.endswith("top-p") and value == 1.0 else f"{words} {value:g}")
-    parts += [f"{_words(name)} {str(value)[:40]}" for name, value in run.processing.items() if name not in values]
+        whole = name.endswith("top_p") and values[name] == 1.0
+        parts.append(f"no {name_of(name)}" if whole else words(name, values[name]))
+    parts += [words(name, value) for name, value in run.processing.items() if name not in values]
     return ", ".join(parts)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ").replace("top ", "top-")
 
 
 def _kind(columns: list[SchemeColumn]) -> str:

@@ -17,6 +17,7 @@ from otm import tabular
 
 from ..files import json_values, write_json
 from ..layout import TREES
+from ..models.processing import words
 from ..statistics import CONFIDENCE, MOST_CLUSTERS, ClusterSums, clustered_covariance, clustered_means
 from .manifest import Manifest
 from .ranks import TreeRow, acceptance_by_rank, by_rank, tree_rows
@@ -67,7 +68,7 @@ class SettingTrees:
 
     def __str__(self) -> str:
         best = self.schemes[0]
-        at = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in self.setting.items())
+        at = ", ".join(words(name, value) for name, value in self.setting.items())
         head = ("drafted tokens", "optimal tree, tokens a call", "no such tree passes (Tunstall)")
         rows = [(f"{row.nodes}", f"{row.tokens}", f"{row.upper}") for row in best.rows]
         lines = [

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from otm.__main__ import main
+from tests.paths import ROOT
 
 KERNELS = """
 import numpy as np
@@ -266,7 +267,7 @@ def test_numbers_beyond_floats_are_refused_at_once(number: str) -> None:
 def audit_process(folder: Path, named: str, **streams: Any) -> subprocess.Popen[bytes]:
     """Start the command in a folder with the kernels."""
     (folder / "kernels.py").write_text(KERNELS, encoding="utf-8")
-    here = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    here = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen([sys.executable, "-m", "otm", "audit", named, *PAIR], cwd=folder, env=here, **streams)
 
 

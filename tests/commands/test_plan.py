@@ -14,6 +14,7 @@ from otm.__main__ import main
 from otm.commands.plan import _tidied
 from otm.commands.printing import WIDTH
 from otm.trees.surface import CostSurface
+from tests.paths import ROOT
 
 COUNTERS = """vllm:spec_decode_num_drafts_total 1000
 vllm:spec_decode_num_draft_tokens_total 3000
@@ -193,7 +194,7 @@ def test_the_page_on_records_shows_what_is_printed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files are written as they stand there; commands and Python print what stands below and beside them."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "records.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     files = re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     for name, text in zip(("counters.txt", "detailed.jsonl", "surface.json"), files, strict=True):

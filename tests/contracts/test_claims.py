@@ -21,7 +21,7 @@ from otm.sequence import (
 )
 from otm.sequence.decoder import Conditionals, DraftTree
 from otm.sequence.source import Source
-from tests.house.test_repository import ROOT
+from tests.paths import ROOT
 from tests.sequence.toys import bias, distance, random_models, smooth_models
 
 PAGE = " ".join((ROOT / "docs" / "claims.md").read_text(encoding="utf-8").split())

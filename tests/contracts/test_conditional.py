@@ -13,7 +13,7 @@ import pytest
 import otm
 from otm._arrays import inverse_cdf
 from otm.verifiers.base import enumerated_acceptance
-from tests.contracts.test_calibrated import SAMPLES, alarms, joint_law, power, tabulate
+from tests.contracts.alarms import SAMPLES, alarms, joint_law, power, tabulate
 from tests.tolerance import rounding
 
 

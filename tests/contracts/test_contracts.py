@@ -16,18 +16,8 @@ import otm
 from otm.drafts.base import PAD, collapse, enumerate_drafts
 from otm.verifiers.base import check_drafts, enumerated_acceptance, members
 from tests import exact, instances, strategies
+from tests.contracts.accuracy import accuracy, value_accuracy
 from tests.tolerance import CERTIFIED_GAP, COLLECTED, rounding
-
-
-def accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
-    """What the law of this verifier's output is accurate to."""
-    shared = isinstance(otm.prepare(verifier, problem), otm.verifiers.Shared)
-    return COLLECTED if shared else rounding(problem.num_tokens, problem.law.k)
-
-
-def value_accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
-    """What this verifier's acceptance is accurate to."""
-    return max(accuracy(verifier, problem), CERTIFIED_GAP if isinstance(verifier, otm.verifiers.PLANS) else 0.0)
 
 
 def live_drafts(problem: otm.Problem, floor: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

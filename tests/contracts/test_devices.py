@@ -15,9 +15,9 @@ import torch
 import otm
 from otm import IID, Problem
 from otm.table.table import Wanted, unchecked_table
-from tests.contracts.test_backends import CURVES, VALUES
+from tests.contracts.values import CURVES, VALUES
 from tests.devices import Watch, fake_cuda, no_host
-from tests.overlap.test_bins import problems, slack
+from tests.overlap.instances import problems, slack
 
 BINNED = 1 + otm.overlap.rows.SHORTEST_BINNED
 

@@ -33,7 +33,7 @@ from otm.sequence import (
     step_law,
 )
 from otm.trees import TreeShape
-from tests.contracts.test_calibrated import alarms, power
+from tests.contracts.alarms import alarms, power
 
 TEXTS = 1_600
 SHAPE = TreeShape([0, 0, 1, 1, 2])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import otm
 from tests import instances, strategies
-from tests.contracts.test_contracts import value_accuracy
+from tests.contracts.accuracy import value_accuracy
 from tests.tolerance import rounding
 
 

@@ -20,7 +20,7 @@ from otm.drafts.base import PAD
 from otm.drafts.successive_cut import successive_containment, successive_inclusion, trapezoid_step
 from otm.drafts.without_replacement import Remaining
 from tests import exact, strategies
-from tests.contracts.test_calibrated import FALSE_ALARM, SAMPLES, alarms, keys, which_row
+from tests.contracts.alarms import FALSE_ALARM, SAMPLES, alarms, keys, which_row
 
 F = Fraction
 

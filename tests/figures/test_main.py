@@ -16,7 +16,7 @@ from figures import __main__ as command
 from figures import figure4, lossy_rules
 from figures.paths import DATA
 from otm import drawing
-from tests.house.test_repository import ROOT
+from tests.paths import ROOT
 
 # 150 points are checked per run; each fails by chance with probability at most 1e-9 / 150.
 FALSE_ALARM = 1e-9 / 150

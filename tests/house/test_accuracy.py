@@ -3,7 +3,7 @@
 import inspect
 import re
 
-from tests.house.test_repository import ROOT
+from tests.paths import ROOT
 from tests.torture import page
 from tests.torture.promises import statements
 from tests.torture.results import summary

@@ -14,7 +14,8 @@ import pytest
 import typer
 
 from otm import __main__ as otm_command
-from tests.house.test_repository import NAMESPACES, ROOT, _tracked
+from tests.house.namespaces import NAMESPACES
+from tests.paths import ROOT, tracked
 
 SCHEMES = (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -139,7 +140,7 @@ def _theory_titles() -> set[str]:
 def test_cited_sections_of_the_theory_exist() -> None:
     titles = _theory_titles()
     cited = 0
-    for path in (p for p in _tracked() if p.suffix in (".py", ".md")):
+    for path in (p for p in tracked() if p.suffix in (".py", ".md")):
         text = re.sub(r"\s*\n\s*(?:# )?", " ", path.read_text(encoding="utf-8"))
         for group in re.findall(r'theory\.md[),]* \(?((?:"[^"]+"(?:, and |, | and |))+)', text):
             for title in re.findall(r'"([^"]+)"', group):

@@ -8,7 +8,7 @@ import pytest
 
 from figures import house
 from figures.work import Work
-from tests.house.test_repository import ROOT
+from tests.paths import ROOT
 
 REDRAW = "run `python -m figures house --out docs/images`"
 
@@ -68,3 +68,12 @@ def test_figures_take_from_the_analysis_what_needs_no_torch() -> None:
     assert used == {"analysis.provenance", "analysis.papers.selection_run"}
     below = house.imports("analysis")["analysis.papers.selection_run"]
     assert all(name.split(".")[0] in ("__future__", "collections", "numpy", "otm") for name in below)
+
+
+def test_no_test_imports_from_another() -> None:
+    """What several tests need stands beside them, in a file of its own."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                named = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+                assert not any(name.startswith("test_") for name in named), f"{path.relative_to(ROOT)}, line {node.lineno}"

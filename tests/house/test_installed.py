@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from otm import __main__ as otm_command
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.xdist_group("installed")  # one wheel, on one worker
 
 PROMPTS = ROOT / "analysis" / "pair" / "prompts.txt"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.house.test_repository import ROOT
+from tests.paths import ROOT
 
 # constant: {the way it is written: [file: sentence in which {} stands for it]}
 SAID: dict[str, dict[str, list[str]]] = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,11 @@ import pytest
 
 import otm
 from tests.browser import DESKTOP, PHONE, opened, window
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-PAGE = Path(__file__).parents[2] / "docs" / "play.html"
+PAGE = ROOT / "docs" / "play.html"
 VERIFIERS = {cls.title: cls for cls in otm.verifiers.VERIFIERS}
 PLAYED = ("optimal", "K-SEQ", "recursive rejection", "naive tree", "naive", "race", "list race")
 LAWS = {cls.title: cls for cls in otm.drafts.LAWS}

@@ -18,17 +18,8 @@ import otm
 from otm import sequence
 from otm.audit.callables import CallableVerifier
 from otm.scheme import Scheme
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def _tracked() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
+from tests.house.namespaces import NAMESPACES
+from tests.paths import ROOT, tracked
 
 
 @pytest.mark.parametrize(
@@ -74,13 +65,6 @@ def test_every_scheme_is_registered_exported_named_documented_and_cited(
 
 def _subclasses(cls: type) -> set[type]:
     return {cls}.union(*(_subclasses(sub) for sub in cls.__subclasses__()))
-
-
-NAMESPACES = [
-    name
-    for name in sorted(found.name for found in pkgutil.walk_packages(otm.__path__, "otm."))
-    if not name.endswith("__main__") and "__all__" in vars(importlib.import_module(name))
-]
 
 
 @pytest.mark.parametrize("name", ["otm", *NAMESPACES])
@@ -178,7 +162,7 @@ def test_repository_stands_alone() -> None:
     """No machine paths and no references to what is outside the repository."""
     patterns = [r"/work/", r"\.\./shared", r"/root/", r"files\.pythonhosted", r"\bissue #?\d", r"localhost:\d"]
     banned = re.compile("|".join(patterns))
-    for path in _tracked():
+    for path in tracked():
         if path.suffix in READ and path != Path(__file__).resolve():
             if path.name in ("held_out.txt", "LICENSE"):
                 continue
@@ -187,11 +171,11 @@ def test_repository_stands_alone() -> None:
 
 
 def test_repository_is_small() -> None:
-    assert sum(path.stat().st_size for path in _tracked()) < 40e6
+    assert sum(path.stat().st_size for path in tracked()) < 40e6
 
 
 def test_documents_link_to_files_that_exist() -> None:
-    for document in (p for p in _tracked() if p.suffix == ".md"):
+    for document in (p for p in tracked() if p.suffix == ".md"):
         text = document.read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text):
             assert (document.parent / target).exists(), f"{document.relative_to(ROOT)} links to {target}"

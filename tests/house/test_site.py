@@ -16,7 +16,7 @@ import pytest
 
 import otm
 from otm import sequence
-from tests.house.test_repository import ROOT, _tracked
+from tests.paths import ROOT, tracked
 
 DOCS = ROOT / "docs"
 EXAMPLES = sorted((DOCS / "examples").glob("plot_*.py"))
@@ -63,7 +63,7 @@ def test_there_is_a_notebook_for_every_door() -> None:
 
 
 def _pages() -> set[str]:
-    listed = {path for path in _tracked() if DOCS in path.parents and path.suffix in (".md", ".ipynb")}
+    listed = {path for path in tracked() if DOCS in path.parents and path.suffix in (".md", ".ipynb")}
     return {
         str(path.relative_to(DOCS).with_suffix(""))
         for path in listed

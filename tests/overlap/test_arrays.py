@@ -11,7 +11,7 @@ from otm._arrays import true_places
 from otm.drafts.iid_cut import iid_values_and_levels, optimum_along
 from otm.overlap import OverlapCurve, arrays, rows
 from otm.verifiers.kseq import kseq_along
-from tests.overlap.test_bins import KS, problems, slack
+from tests.overlap.instances import KS, problems, slack
 
 
 @pytest.mark.parametrize("width", [1024, 1025, 5000])

@@ -10,7 +10,7 @@ from otm import _arrays
 from otm.drafts.iid_cut import iid_values
 from otm.overlap import OverlapCurve, rows
 from otm.verifiers import kseq
-from tests.overlap.test_bins import problems
+from tests.overlap.instances import problems
 
 
 def batch(width: int) -> tuple[np.ndarray, np.ndarray]:

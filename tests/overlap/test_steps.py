@@ -10,7 +10,7 @@ from otm.overlap import bins
 from otm.overlap.curve import overlap_at, ratios
 from otm.overlap.steps import NEGLIGIBLE, Steps
 from otm.verifiers.optimal import scores
-from tests.overlap.test_bins import problems
+from tests.overlap.instances import problems
 from tests.tolerance import rounding
 
 KS = [2, 8, 65, 1000]

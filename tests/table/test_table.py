@@ -24,7 +24,7 @@ from otm.table import table as module
 from otm.table.table import DESCRIPTIONS
 from tests import strategies
 from tests.conftest import Backend
-from tests.overlap.test_bins import problems
+from tests.overlap.instances import problems
 from tests.tolerance import rounding
 
 VERIFIERS = {

@@ -23,7 +23,8 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 MEMORY = 3 << 30
 """Bytes of address space that a trial may take beside what importing took."""
 

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 
 from analysis.run.shards import read_shard
+from tests.paths import ROOT
 from tests.torture import readers
 from tests.torture.isolation import scratch
 
-ROOT = Path(__file__).resolve().parents[2]
 LINGER = 2.0
 """Seconds that a worker may outlive its parent."""
 

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from otm.tabular import markdown
+from tests.paths import ROOT
 from tests.torture.frame import Trial, families, regression_test, replay_line
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def revision() -> str:

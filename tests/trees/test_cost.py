@@ -15,7 +15,7 @@ from otm.trees.cost import choose_tree, target_seconds_at
 from otm.trees.optimal import tree_acceptance
 from otm.trees.positions import PositionAcceptance
 from otm.trees.shape import TreeShape
-from tests.trees.test_optimal import by_vector, forests, height, value, vectors
+from tests.trees.instances import by_vector, forests, height, value, vectors
 
 MEASURED = {0: 0.020, 1: 0.0201, 4: 0.021, 16: 0.024, 64: 0.048}
 

@@ -28,8 +28,7 @@ from otm.trees.positions import (
 from otm.trees.records import document, parse_acceptance
 from otm.trees.shape import TreeShape, level_order
 from otm.trees.vector import check_acceptance
-from tests.trees.test_optimal import vectors
-from tests.trees.test_shape import shapes
+from tests.trees.instances import shapes, vectors
 
 HEAD = '{"format": "otm.draft-tree", "version": 1, '
 

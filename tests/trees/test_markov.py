@@ -13,7 +13,7 @@ from otm.trees import markov
 from otm.trees.optimal import optimal_tree
 from otm.trees.tunstall import tunstall_minimum_upper, tunstall_upper
 from otm.trees.vector import entropy_bits
-from tests.trees.test_optimal import trees_within, value
+from tests.trees.instances import trees_within, value
 
 # The solver's tolerances are 1e-7; what they leave of an inequality is divided out.
 SOLVED = 1e-6

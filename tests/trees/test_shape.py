@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 
 import otm
 from otm.trees.shape import TreeShape, level_order
-
-
-@st.composite
-def shapes(draw: st.DrawFn, max_nodes: int = 12) -> TreeShape:
-    """Any ordered tree in any numbering in which parents come first."""
-    size = draw(st.integers(0, max_nodes))
-    return TreeShape([draw(st.integers(0, i)) for i in range(size)])
+from tests.trees.instances import shapes
 
 
 @given(shapes())

@@ -14,7 +14,7 @@ from otm.trees.optimal import optimal_tree, tree_acceptance
 from otm.trees.shape import TreeShape
 from otm.trees.tunstall import even_spread, leaf_entropy, tunstall_explored_upper, tunstall_minimum_upper, tunstall_upper
 from otm.trees.vector import entropy_bits, rejected_mass
-from tests.trees.test_optimal import vectors
+from tests.trees.instances import vectors
 
 # Sums of at most 600 terms of relative error 30 u, and one logarithm over an entropy whose error is a few u per symbol.
 RELATIVE = 1e-12

@@ -6,7 +6,6 @@ import itertools
 import warnings
 from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from otm.audit.broken.entries import markov_models
 from otm.audit.instances import table_model
 from otm.sequence.models import TableModel
 from otm.tabular import section
+from tests.paths import ROOT
 
 HALF = Fraction(1, 2)
 PROMPT = "Parameters\n----------\nx :"
@@ -95,7 +95,7 @@ class TestTextbook:
         assert HALF - keeps_zero == Fraction(11, 36)
 
     def test_the_documented_figures_are_these(self) -> None:
-        text = (Path(__file__).parents[3] / "docs" / "audit.md").read_text(encoding="utf-8")
+        text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
         rows = section(text, "textbook").splitlines()[2:]
         assert [row.split("|")[3].strip() for row in rows] == ["1/8", "5/32", "1/4", "11/36", "–"]
 

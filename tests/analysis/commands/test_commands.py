@@ -43,7 +43,7 @@ def test_compare_prints_a_table_and_writes_a_plot(
     )
     assert run(monkeypatch, *arguments) == 0
     printed = capsys.readouterr().out
-    assert "V = 4096" in printed
+    assert "V = 4096, temperature 1, cpu" in printed
     table = printed[printed.index("drafts: i.i.d.") :].splitlines()
     optimum, kseq = (next(line.split()[1:3] for line in table if line.startswith(name)) for name in ("optimum", "K-SEQ"))
     assert 0 < float(kseq[1]) < float(optimum[1]) < 1
@@ -172,10 +172,14 @@ def test_padding_rows_are_cut_and_noted(copied_draft: Path) -> None:
 
 
 @pytest.mark.parametrize("k", ["1", "2"])
-def test_any_list_of_k_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, k: str) -> None:
+def test_any_list_of_k_works_and_the_setting_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], k: str
+) -> None:
     """Maximal() takes k = 1 only and SpecHub() k = 2 only; neither may spoil a table without it."""
     arguments = ("--prompt", "Return", "--k", k, "--samples", "0", "--plot", str(tmp_path / "p.svg"), "--device", "cpu")
-    assert run(monkeypatch, "compare", *arguments) == 0
+    setting = ("--temperature", "0.8", "--draft-temperature", "0.6", "--min-p", "0.05")
+    assert run(monkeypatch, "compare", *arguments, *setting) == 0
+    assert "V = 4096, temperature 0.8, min-p 0.05, draft temperature 0.6, cpu" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -23,8 +23,8 @@ from analysis.decode.results import ResultsFile, Task, TextRecord, prompt_name, 
 from analysis.errors import AnalysisError
 from otm.sequence import DraftSelection, Ersd, Gsd, PrefixTree, SpeculativeSampling, TreeVerification, markov_pair
 from otm.trees import TreeShape, tree_to_json
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 DECODERS = {"SpeculativeSampling(3)": SpeculativeSampling(3), "Gsd(batch(2))": Gsd(TreeShape.batch(2))}
 PROMPTS = {prompt_name(tokens): tokens for tokens in ([0], [1, 2], [2, 2])}
 TASKS = [Task(name, prompt, seed) for prompt in PROMPTS for seed in (0, 1) for name in DECODERS]

@@ -19,6 +19,7 @@ from analysis.models.pair import Pair, choose_device, load_pair
 from analysis.papers import captures
 from analysis.provenance import weights_digest
 from figures import figure4, figure5, front
+from tests.paths import ROOT
 
 RECORD = json.loads((SHIPPED_PAIR / "training.json").read_text(encoding="utf-8"))
 
@@ -119,9 +120,7 @@ def test_captions_say_what_the_whole_vocabulary_gives(pair: Pair) -> None:
     in_use = max(float(otm.acceptance(verifier, problem)) for verifier in front.IN_USE)
     gain = 100 * (float(otm.optimal_acceptance(problem)) - in_use)
     for page in ("README.md", "docs/index.md"):
-        said = re.search(
-            r"([\d.]+) points on the whole vocabulary", (Path(__file__).parents[3] / page).read_text(encoding="utf-8")
-        )
+        said = re.search(r"([\d.]+) points on the whole vocabulary", (ROOT / page).read_text(encoding="utf-8"))
         assert said and float(said[1]) == pytest.approx(gain, abs=0.05 + 0.01)  # one digit; 1e-5 in logits is worth less
 
 

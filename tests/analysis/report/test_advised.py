@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,48 +18,8 @@ from analysis.report.aggregate import aggregate
 from analysis.report.answer import answered
 from analysis.report.reading import open_run
 from analysis.report.write import write_report
+from tests.analysis.report.records import advice, written
 from tests.analysis.report.synthetic_run import write_run
-
-
-def advice(**change: Any) -> dict[str, Any]:
-    """A record of `advise`: a tree of four at 1.30 × plain and 1.10 × a chain of two."""
-
-    def row(name: str, depth: int, plain: float, chain: float) -> dict[str, Any]:
-        return {
-            "family": "static tree" if "tree" in name else "chain",
-            "name": name,
-            "decoder": f"decoder of {name}",
-            "nodes": depth + 2,
-            "depth": depth,
-            "tokens_per_call": 2.25,
-            "over_plain": {"value": plain, "low": plain - 0.1, "high": plain + 0.1},
-            "over_chain": {"value": chain, "low": None, "high": None},
-        }
-
-    tree, chain = row("tree of 4 nodes, depth 2", 2, 1.3, 1.1), row("chain of 2", 2, 1.18, 1.0)
-    processing = {"temperature": 0.7, "top_p": 0.9, "top_k": None}
-    rest = {"chain": [0.001, 0.0, 0.0], "K sequences, optimal": [0.002, 0.0, 0.001], "static tree": [0.0, 0.004, 0.0]}
-    return {
-        "format": "otm.advice",
-        "version": 1,
-        "verdict": "speculate",
-        "best": tree,
-        "chain": chain,
-        "rows": [tree, chain],
-        "plain": {"seconds_per_token": 0.02},
-        "step_model": {"draft": [0.003, 0.001], "target": [[0, 8], [0.018, 0.022]], "rest": rest},
-        "measured": {"texts": 9, "prompts": 5, "plans": 77},
-        "manifest": {
-            "models": {side: {"name": side, "sha256": side} for side in ("draft", "target")},
-            "processing": {"draft": processing, "target": processing},
-            "device": "a board",
-        },
-    } | change
-
-
-def written(path: Path, record: Any) -> Path:
-    path.write_text(json.dumps(record), encoding="utf-8")
-    return path
 
 
 def test_the_record_is_the_one_that_advise_writes() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,9 @@ from analysis.errors import AnalysisError
 from analysis.report.cost import Costs, measured, read_latency
 from analysis.report.plans import Plan
 from otm.trees import CostSurface, chain_speedup
+from tests.analysis.report.records import latency, written
 
 PLAN = Plan("a verifier", 0, "levels", "a tree", 6, 2, (1, 2), 2.5, 2.5, None, None, 0.0)
-
-
-def latency(**change: Any) -> dict[str, Any]:
-    """A record of `latency` with draft passes of 2, 3, 5 ms and target passes of 10, 11, 14 ms."""
-
-    def cells(*values: float) -> list[dict[str, float]]:
-        return [{"median": 1e-3 * value} for value in values]
-
-    models = {side: {"name": side, "sha256": side[0] * 8} for side in ("draft", "target")}
-    tree = {"draft": cells(2, 3, 5), "target": cells(10, 11, 14)}
-    return {"nodes": [0, 1, 7], "tree": tree, "manifest": {"device": "a board", "models": models}} | change
-
-
-def written(path: Path, record: Any) -> Path:
-    path.write_text(json.dumps(record), encoding="utf-8")
-    return path
 
 
 @pytest.mark.parametrize("length", [1, 2, 7])

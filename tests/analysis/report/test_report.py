@@ -643,7 +643,7 @@ def test_the_best_draft_temperature_is_named(tmp_path: Path) -> None:
     )
     sentence = text_of(data.run, data.found)["best_draft_temperature"]
     best = max((0.5, 1.0, 3.0), key=lambda t: data.rows["optimum_iid_k2"][data.rows["draft_temperature"] == t].mean())
-    assert f": {best:g} at temperature 1, top p 1" in sentence
+    assert f": {best:g} at temperature 1, top-p 1" in sentence
 
 
 # ---- decode runs ---------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from analysis.report.card import Card, card
 from analysis.report.cost import Costs, read_latency
 from analysis.report.reading import open_run
 from analysis.report.write import write_report
-from tests.analysis.report import test_advised, test_cost
+from tests.analysis.report import records
 from tests.analysis.report.synthetic_run import HOSTILE, RECORDS, decode_file, hostile_manifest, whole_record, write_run
 from tests.browser import DESKTOP, PHONE, until, window
 
@@ -183,8 +183,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, A
     root = tmp_path_factory.mktemp("reports")
     exact = write_run(root / "exact", prompts=8, positions=8, temperatures=(0.7, 1.0), top_ps=(0.9, 1.0))
     loose = write_run(root / "loose", width=0.3, temperatures=(1.0,), prompts=6, positions=8)
-    latency = test_cost.written(root / "latency.json", test_cost.latency())
-    advice = test_advised.written(root / "advice.json", test_advised.advice())
+    latency = records.written(root / "latency.json", records.latency())
+    advice = records.written(root / "advice.json", records.advice())
     made = {}
     for name, run, given in (
         ("latency", exact, {"latency": latency}),

@@ -17,14 +17,7 @@ from analysis.run.bounds import (
     theorem1_all,
 )
 from otm.table import acceptance_table
-
-KS = (1, 2, 4)
-
-
-def logits(number: int, width: int = 60) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(number)
-    draft = 3.0 * rng.normal(size=width)
-    return draft, draft + rng.normal(size=width)
+from tests.analysis.run.instances import KS, logits
 
 
 def problem_of(draft: np.ndarray, target: np.ndarray, k: int = 1) -> otm.Problem:

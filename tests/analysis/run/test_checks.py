@@ -11,7 +11,7 @@ from analysis.models.processing import settings_of
 from analysis.run import checks
 from analysis.run.checks import FALSE_ALARM, WALKS, Checked, bernstein, check_position
 from otm.table import acceptance_table
-from tests.analysis.run.test_bounds import KS, logits
+from tests.analysis.run.instances import KS, logits
 
 (SETTING,) = settings_of([1.0], [1.0])
 

@@ -43,6 +43,7 @@ from analysis.trace.traces import write_manifest
 from otm import Processing
 from otm.table.table import DESCRIPTIONS, Wanted
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
+from tests.paths import ROOT
 from tests.tolerance import rounding
 
 KILLING = Path(__file__).with_name("killing.py")
@@ -217,7 +218,7 @@ def test_two_processes_measure_the_same_bytes(finished: Path, prompt_file: Path,
 
 def test_the_documented_way_to_read_results_gives_the_reports_numbers(finished: Path) -> None:
     """The snippet of docs/runs.md, in a process that loads no torch."""
-    text = (Path(__file__).parents[3] / "docs" / "runs.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
     code = text.split("```python\n")[1].split("```")[0].replace('"RUN/', f'"{finished}/')
     code += "\nimport sys\nassert 'torch' not in sys.modules\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

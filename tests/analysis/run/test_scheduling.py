@@ -15,6 +15,7 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.run.scheduling import Workers, one_behind, run_each
+from tests.paths import ROOT
 
 
 def square(number: int) -> int:
@@ -137,7 +138,7 @@ def test_workers_end_with_their_parent_and_let_go_of_its_output(tmp_path: Path, 
     )
     script = tmp_path / "script.txt"
     script.write_text(code)
-    root = str(Path(__file__).parents[3])
+    root = str(ROOT)
     with subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": root}
     ) as parent:

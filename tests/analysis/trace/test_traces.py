@@ -19,6 +19,7 @@ from analysis.errors import AnalysisError
 from analysis.trace.traces import TraceSide, open_trace, top_log_probabilities, write_manifest, write_trace
 from otm import partial
 from otm.partial import TopTokens
+from tests.paths import ROOT
 
 NUM_TOKENS, POSITIONS = 40, 30
 
@@ -501,7 +502,7 @@ class TestJsonLines:
 
 
 def test_readers_need_no_torch() -> None:
-    folder = Path(__file__).parents[3] / "analysis"
+    folder = ROOT / "analysis"
     for path in [folder / "errors.py", *(folder / "trace").glob("*.py")]:
         imported = re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert "torch" not in imported
@@ -511,7 +512,7 @@ def test_readers_need_no_torch() -> None:
 def test_the_documented_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "traces.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     example = text.split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "docs/traces.md", "exec"), {})

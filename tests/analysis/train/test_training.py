@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from analysis.errors import AnalysisError
 from analysis.train import pair_training, training
 from analysis.train import texts as corpus
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 TINY = training.Size(width=16, layers=1, heads=2, feed_forward=32, steps=12, learning_rate=1e-2)
 RECIPE = training.Recipe(vocabulary=300, context=16, batch=2, draft=TINY, target=TINY)
 

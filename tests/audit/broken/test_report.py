@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import otm
@@ -11,8 +9,9 @@ from otm.audit.broken import BROKEN, CONTROLS
 from otm.audit.broken.report import corpus_row, whole_row
 from otm.audit.broken.wholes import WHOLES
 from otm.tabular import markdown, section, with_section
+from tests.paths import ROOT
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "audit.md"
+DOCUMENT = ROOT / "docs" / "audit.md"
 
 
 @pytest.mark.parametrize("number", range(len(BROKEN) + len(CONTROLS)))

@@ -1,0 +1,17 @@
+"""What a verifier is accurate to."""
+
+from __future__ import annotations
+
+import otm
+from tests.tolerance import CERTIFIED_GAP, COLLECTED, rounding
+
+
+def accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
+    """What the law of this verifier's output is accurate to."""
+    shared = isinstance(otm.prepare(verifier, problem), otm.verifiers.Shared)
+    return COLLECTED if shared else rounding(problem.num_tokens, problem.law.k)
+
+
+def value_accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
+    """What this verifier's acceptance is accurate to."""
+    return max(accuracy(verifier, problem), CERTIFIED_GAP if isinstance(verifier, otm.verifiers.PLANS) else 0.0)
