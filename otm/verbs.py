@@ -9,8 +9,8 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Array, as_scalar_or_array, clip, namespace, tracks_gradient
-from otm.drafts.base import Law, enumerate_drafts
-from otm.errors import InvalidParameter
+from otm.drafts.base import Law, readable
+from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_rng
 from otm.problem import Problem, check_problem, refuse_gradients
 from otm.results import Coupling, Definition, Samples
@@ -22,8 +22,12 @@ from otm.verifiers.base import (
     Verifier,
     check_definition,
     check_drafts,
+    live_blocks,
     require_support,
 )
+
+MAX_ENTRIES = 1 << 27
+"""Entries of the largest coupling; beyond, `TooLarge` says what to call instead."""
 
 
 def optimal_acceptance(problem: Problem) -> Array:
@@ -254,7 +258,7 @@ def coupling(verifier: Verifier, problem: Problem) -> Coupling:
         Coupling; its draft marginal is the law of the drafts, its output marginal the target's if the verifier is lossless.
 
     Raises:
-        TooLarge: beyond four million sequences.
+        TooLarge: beyond 2^27 entries, sequences × V: a table of 1.6 GB.
         Unsupported, ShapeMismatch: as `prepare`.
 
     Cost: O(V^k · V). Reference: SpecTr, Definition 1.
@@ -263,12 +267,33 @@ def coupling(verifier: Verifier, problem: Problem) -> Coupling:
     array([0.5, 0.5])
     """
     rule = prepare(verifier, problem)
+    law, width = rule.problem.law, rule.problem.num_tokens
+    entries = law.num_sequences(width) * width
+    if entries > MAX_ENTRIES:
+        raise TooLarge(
+            f"A coupling is limited to {MAX_ENTRIES:,} entries (draft sequences × V); {law!r} over V = {width} tokens has "
+            f"{readable(entries)}. Call otm.acceptance for how often a draft is accepted, or otm.sample to draw from it"
+            f"{'' if isinstance(rule, Shared) else ', or otm.lossy.output_law for the law of the output alone'}."
+        )
     if isinstance(rule, Shared):
         return rule.joint()
-    table = enumerate_drafts(rule.problem.law, rule.problem.draft)
-    live = table.mass > 0
-    tokens, mass = table.tokens[live], table.mass[live]
-    return Coupling(drafts=tokens, joint=scipy.sparse.csr_array(mass[:, None] * _kernel(rule, tokens)))
+    blocks = [(tokens, scipy.sparse.csr_array(mass[:, None] * _kernel(rule, tokens))) for tokens, mass in live_blocks(rule)]
+    drafts, joint = zip(*blocks, strict=True)
+    return Coupling(drafts=np.concatenate(drafts), joint=scipy.sparse.csr_array(scipy.sparse.vstack(joint, format="csr")))
+
+
+def output_marginal(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
+    """Return the law of the output token, `(V,)`, summed over every draft sequence without holding their table.
+
+    Raises as `coupling`, though for the number of sequences only. Cost: O(V^k · V), memory of a few million entries.
+    """
+    rule = prepare(verifier, problem)
+    if isinstance(rule, Shared):
+        return coupling(verifier, problem).output_marginal
+    law = np.zeros(rule.problem.num_tokens)
+    for tokens, mass in live_blocks(rule):
+        law += mass @ _kernel(rule, tokens)
+    return law
 
 
 def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Generator) -> Samples:

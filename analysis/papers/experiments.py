@@ -352,7 +352,7 @@ def mentored(laboratory: Laboratory) -> dict[str, Any]:
         row = dataclasses.asdict(efficiency(records, decoder=label)) | {"label": label}
         row["speedup"] = dict(zip(("mean", "low", "high"), measured_speedup(records, decoder=label), strict=True))
         row["perplexity"] = _perplexity([(one, surprise[one.task]) for one in records if one.task.decoder == label])
-        row["kl"] = 0.0 if label == PLAIN else _mean_divergence(verifiers[label], problems)
+        row["kl"] = 0.0 if label == PLAIN or verifiers[label].lossless else _mean_divergence(verifiers[label], problems)
         rows.append(row)
     return {"rows": rows, "length": MENTORED_LENGTH, "seeds": list(MENTORED_SEEDS), "num_prompts": len(prompts)}
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from otm.divergences import divergence_term
 from otm.problem import Problem, check_problem
-from otm.verbs import coupling
+from otm.verbs import output_marginal
 from otm.verifiers.base import Verifier, require_support
 from otm.verifiers.lossy_rule import Lossy
 
@@ -43,14 +43,14 @@ def output_law(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
     Raises:
         TooLarge: if the drafts must be enumerated and are too many. Unsupported, ShapeMismatch: as `otm.prepare`.
 
-    Cost: at most a sort for lossy verifiers, as `otm.prepare` for `TvOptimal`; else as `otm.coupling`.
+    Cost: at most a sort for lossy verifiers, as `otm.prepare` for `TvOptimal`; else O(V^k · V), in little memory.
 
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     >>> output_law(otm.Maximal(), problem), output_law(otm.Lenience(0.8), problem)
     (array([0.5, 0.5]), array([0.625, 0.375]))
     """
     if not isinstance(verifier, Lossy):
-        return coupling(verifier, problem).output_marginal
+        return output_marginal(verifier, problem)
     require_support(verifier, check_problem(problem).law)
     return verifier.output_law(problem.single(purpose="otm.lossy.output_law"))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -170,19 +170,27 @@ def enumerated_acceptance(rule: Conditional, by: Definition) -> float:
 
     Cost: O(sequences × V); raises `TooLarge` beyond four million sequences.
     """
-    table = enumerate_drafts(rule.problem.law, rule.problem.draft)
-    step = max(1, _ENTRIES_AT_ONCE // rule.problem.num_tokens)
     total = 0.0
-    for start in range(0, len(table.mass), step):
-        tokens, mass = table.tokens[start : start + step], table.mass[start : start + step]
-        live = mass > 0
-        tokens, mass = tokens[live], mass[live]
+    for tokens, mass in live_blocks(rule):
         accepted, residual = rule.split(tokens)
         if by == "rule":
             total += float(mass @ accepted.sum(axis=1))
         else:
             total += float(mass @ ((accepted + residual) * members(tokens, rule.problem.num_tokens)).sum(axis=1))
     return total
+
+
+def live_blocks(rule: Rule) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Yield the draft sequences `(n, k)` that can be drawn and their masses `(n,)`, so many that a table of `(n, V)` stays small.
+
+    Raises `TooLarge` beyond four million sequences.
+    """
+    table = enumerate_drafts(rule.problem.law, rule.problem.draft)
+    live = table.mass > 0
+    tokens, mass = table.tokens[live], table.mass[live]
+    step = max(1, _ENTRIES_AT_ONCE // rule.problem.num_tokens)
+    for start in range(0, len(mass), step):
+        yield tokens[start : start + step], mass[start : start + step]
 
 
 def members(drafts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:

@@ -51,6 +51,7 @@ def check(call: Callable[[], object], kind: type[otm.OtmError], *, requirement: 
 GOOD = [0.5, 0.25, 0.25]
 PROBLEM = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2))
 LARGE = Problem(draft=otm.examples.uniform(3000), target=otm.examples.uniform(3000), law=IID(2))
+WIDE = Problem(draft=otm.examples.zipf(20_000), target=otm.examples.uniform(20_000), law=IID(1))
 LOGITS_REMEDY = "otm.from_logits"
 
 
@@ -473,7 +474,13 @@ class TestTooLarge:
                 id="optimum, literal",
             ),
             pytest.param(lambda: otm.transport.optimum_program(LARGE), "27,000,000,000", "otm.optimum", id="optimum_program"),
-            pytest.param(lambda: otm.coupling(KSeq(), LARGE), "9,000,000", "otm.estimate", id="coupling"),
+            pytest.param(lambda: otm.coupling(KSeq(), LARGE), "27,000,000,000", "otm.lossy.output_law", id="coupling"),
+            pytest.param(lambda: otm.coupling(otm.Maximal(), WIDE), "400,000,000", "otm.lossy.output_law", id="one draft"),
+            pytest.param(lambda: otm.coupling(otm.Race(), WIDE), "400,000,000", "otm.sample", id="coupling of a race"),
+            pytest.param(
+                lambda: otm.lossy.output_law(otm.Race(), WIDE), "400,000,000", "otm.sample", id="output law of a race"
+            ),
+            pytest.param(lambda: otm.lossy.output_law(KSeq(), LARGE), "9,000,000", "otm.estimate", id="output law"),
             pytest.param(
                 lambda: otm.bounds.spectr_upper(LARGE, subset=[0]), "9,000,000", "otm.optimal_acceptance", id="spectr_upper"
             ),
