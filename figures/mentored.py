@@ -2,7 +2,8 @@
 
 Speed is measured by decoding, as tokens per call and as tokens per second. Distortion is exact: the KL divergence from the target
 that one verified token adds by the chain rule, averaged over held-out contexts; bonus tokens add none. Quality is the target's own
-perplexity of what was written: what strays from the target's law surprises it more, or bores it.
+perplexity of what was written: what strays from the target's law surprises it more, or bores it. Where a rule never writes a
+token that the target may, in one context at least, the average divergence is infinite: such rules stand on a line of their own.
 """
 
 from __future__ import annotations
@@ -82,6 +83,11 @@ def _panel(
     if measure is not _perplexity:  # the same law has the same perplexity
         speed = 1.0 if measure is _tokens_per_call else plain["tokens_per_second"]
         axes.axhline(speed, color="#8A8A8A", lw=1.2, ls=":")
+    beyond = 4 * max(row["kl"] for row in rows if row["kl"] is not None)
+    rows = [row | {"kl": beyond if row["kl"] is None else row["kl"]} for row in rows]
+    if any(row["kl"] == beyond for row in rows):
+        axes.axvline(beyond, color="#8A8A8A", lw=0.8, ls=(0, (1, 3)))
+        axes.text(beyond, 1.0, "∞ ", transform=axes.get_xaxis_transform(), ha="right", va="top", fontsize=9, color="#5A5A5A")
     for number, family in enumerate(FAMILIES):
         mine = sorted((row for row in rows if row["label"].startswith(family.__name__)), key=lambda row: row["kl"])
         colour, marker = drawing.PALETTE[number], drawing.MARKERS[number]

@@ -29,7 +29,7 @@ from ..decode.efficiency import block_efficiency, efficiency, measured_speedup
 from ..decode.plain import PLAIN
 from ..decode.results import Task, TextRecord, prompt_name
 from ..errors import AnalysisError
-from ..files import write_json
+from ..files import json_values, write_json
 from ..layout import SHIPPED_PAIR
 from ..models.names import local_folders
 from ..models.pair import Pair
@@ -353,7 +353,7 @@ def mentored(laboratory: Laboratory) -> dict[str, Any]:
         row["speedup"] = dict(zip(("mean", "low", "high"), measured_speedup(records, decoder=label), strict=True))
         row["perplexity"] = _perplexity([(one, surprise[one.task]) for one in records if one.task.decoder == label])
         row["kl"] = 0.0 if label == PLAIN or verifiers[label].lossless else _mean_divergence(verifiers[label], problems)
-        rows.append(row)
+        rows.append(json_values(row))  # an infinite divergence: a token of the target never comes out
     return {"rows": rows, "length": MENTORED_LENGTH, "seeds": list(MENTORED_SEEDS), "num_prompts": len(prompts)}
 
 
