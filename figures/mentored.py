@@ -41,12 +41,13 @@ def draw(data: dict[str, Any]) -> Figure:
         grid[0, column].set_title(pair["pair"], fontsize=9)
         grid[-1, column].set_xlabel("KL from the target per verified token, nats:\nthe average over contexts", fontsize=9)
     grid[0, 0].legend(loc="upper left", fontsize=7.5)
-    texts = ", ".join(str(pair["num_prompts"]) for pair in pairs)
+    texts = " and ".join(str(pair["num_prompts"]) for pair in pairs)
+    endless = any(row["kl"] is None for pair in pairs for row in pair["rows"])
     drawing.note(
         canvas,
         f"chains of {pairs[0]['length']} drafts, {texts} held-out prompts, 95 % intervals over prompts · labels: the budget\n"
         "that no token of mentored decoding exceeds, whatever the average; lenience; threshold ·\n"
-        "black: lossless · grey: plain decoding",
+        "black: lossless · grey: plain decoding" + " · ∞: some token of the target is never written" * endless,
     )
     return canvas
 
@@ -99,5 +100,14 @@ def _panel(
         for row, value in zip(mine, values, strict=True):
             argument = row["label"].partition("(")[2].rstrip(")")
             place = (row["kl"], value["mean"])
-            axes.annotate(argument, place, xytext=(4, -9), textcoords="offset points", fontsize=7, color=colour)
+            above = family is otm.Mentored  # its line rises, so that what is left of it and above is free
+            axes.annotate(
+                argument,
+                place,
+                xytext=(-4, 5) if above else (4, -9),
+                textcoords="offset points",
+                ha="right" if above else "left",
+                fontsize=7,
+                color=colour,
+            )
     axes.set_xscale("log")
