@@ -38,6 +38,8 @@ Here are problems, laws, verifiers and the verbs. Everything else stands where o
 ``otm.examples``      distributions to play with
 ``otm.overlap``       the curve H
 ``otm.plot``          pictures of problems and results
+``otm.results``       what the verbs return
+``otm.errors``        what they raise
 ====================  ==================================================================================================
 """
 

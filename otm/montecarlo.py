@@ -10,10 +10,8 @@ import scipy
 from otm.pmf import check_confidence, check_count, check_rng
 from otm.problem import Problem
 from otm.results import Definition, Estimate
-from otm.verbs import prepare, run
+from otm.verbs import prepare, runs
 from otm.verifiers.base import Rule, Verifier, check_definition
-
-_UNIFORMS_AT_ONCE = 1 << 21
 
 
 def estimate(
@@ -61,10 +59,6 @@ def estimate(
 
 def count_accepted(rule: Rule, samples: int, rng: np.random.Generator, by: Definition) -> int:
     """Run a rule `samples` times, in chunks, and count the accepted draws."""
-    width = max(1, rule.num_draft_uniforms + rule.num_uniforms)
-    step = max(1, _UNIFORMS_AT_ONCE // width)
-    hits = 0
-    for start in range(0, samples, step):
-        draws = run(rule, size=min(step, samples - start), rng=rng)
-        hits += int(np.count_nonzero(draws.accepted if by == "rule" else draws.member))
-    return hits
+    return sum(
+        int(np.count_nonzero(draws.accepted if by == "rule" else draws.member)) for draws in runs(rule, size=samples, rng=rng)
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import scipy
@@ -234,7 +234,7 @@ def _kernel(rule: Rule, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         return accepted + residual
     if not isinstance(rule, Shared):
         raise TypeError(f"A rule is either Conditional or Shared; {type(rule).__name__} is neither. Derive it from one.")
-    joint = rule.joint()
+    joint = _joint(rule)
     rows = {tuple(row): i for i, row in enumerate(joint.drafts.tolist())}
     missing = [tuple(row) for row in tokens.tolist() if tuple(row) not in rows]
     if missing:
@@ -267,19 +267,27 @@ def coupling(verifier: Verifier, problem: Problem) -> Coupling:
     array([0.5, 0.5])
     """
     rule = prepare(verifier, problem)
+    if isinstance(rule, Shared):
+        return _joint(rule)
+    _require_room(rule, ", or otm.lossy.output_law for the law of the output alone")
+    blocks = [(tokens, scipy.sparse.csr_array(mass[:, None] * _kernel(rule, tokens))) for tokens, mass in live_blocks(rule)]
+    drafts, joint = zip(*blocks, strict=True)
+    return Coupling(drafts=np.concatenate(drafts), joint=scipy.sparse.csr_array(scipy.sparse.vstack(joint, format="csr")))
+
+
+def _joint(rule: Shared) -> Coupling:
+    _require_room(rule, "")
+    return rule.joint()
+
+
+def _require_room(rule: Rule, remedy: str) -> None:
     law, width = rule.problem.law, rule.problem.num_tokens
     entries = law.num_sequences(width) * width
     if entries > MAX_ENTRIES:
         raise TooLarge(
             f"A coupling is limited to {MAX_ENTRIES:,} entries (draft sequences × V); {law!r} over V = {width} tokens has "
-            f"{readable(entries)}. Call otm.acceptance for how often a draft is accepted, or otm.sample to draw from it"
-            f"{'' if isinstance(rule, Shared) else ', or otm.lossy.output_law for the law of the output alone'}."
+            f"{readable(entries)}. Call otm.acceptance for how often a draft is accepted, or otm.sample to draw from it{remedy}."
         )
-    if isinstance(rule, Shared):
-        return rule.joint()
-    blocks = [(tokens, scipy.sparse.csr_array(mass[:, None] * _kernel(rule, tokens))) for tokens, mass in live_blocks(rule)]
-    drafts, joint = zip(*blocks, strict=True)
-    return Coupling(drafts=np.concatenate(drafts), joint=scipy.sparse.csr_array(scipy.sparse.vstack(joint, format="csr")))
 
 
 def output_marginal(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
@@ -318,7 +326,20 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
     >>> bool(draws.accepted.all())
     True
     """
-    return run(prepare(verifier, problem), size=check_count(size, name="size"), rng=check_rng(rng))
+    drawn = list(runs(prepare(verifier, problem), size=check_count(size, name="size"), rng=check_rng(rng)))
+    drafts, output, accepted = (np.concatenate([getattr(one, name) for one in drawn]) for name in _PARTS)
+    return Samples(drafts=drafts, output=output, accepted=accepted)
+
+
+_PARTS = ("drafts", "output", "accepted")
+_UNIFORMS_AT_ONCE = 1 << 21
+
+
+def runs(rule: Rule, *, size: int, rng: np.random.Generator) -> Iterator[Samples]:
+    """Draw from a prepared rule, so many at once that their uniforms take little memory."""
+    step = max(1, _UNIFORMS_AT_ONCE // max(1, rule.num_draft_uniforms + rule.num_uniforms))
+    for start in range(0, size, step):
+        yield run(rule, size=min(step, size - start), rng=rng)
 
 
 def run(rule: Rule, *, size: int, rng: np.random.Generator) -> Samples:

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import beta
 
 import otm
-from otm import IID, KSeq, Problem, RecursiveRejection, montecarlo
+from otm import IID, KSeq, Problem, RecursiveRejection, verbs
 
 PROBLEM = Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=IID(2))
 
@@ -62,17 +62,22 @@ def test_the_same_seed_gives_the_same_estimate() -> None:
 
 def test_chunks_use_every_sample_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    original = montecarlo.run
+    original = verbs.run
 
     def spy(rule, *, size, rng):
         sizes.append(size)
         return original(rule, size=size, rng=rng)
 
-    monkeypatch.setattr(montecarlo, "run", spy)
-    monkeypatch.setattr(montecarlo, "_UNIFORMS_AT_ONCE", 500)  # 5 uniforms a draw: 100 draws at once
+    monkeypatch.setattr(verbs, "run", spy)
+    monkeypatch.setattr(verbs, "_UNIFORMS_AT_ONCE", 500)  # 5 uniforms a draw: 100 draws at once
     found = otm.estimate(KSeq(), PROBLEM, samples=1050, rng=np.random.default_rng(4))
     assert sizes == [100] * 10 + [50]
     assert found.samples == 1050
+    sizes.clear()
+    draws = otm.sample(KSeq(), PROBLEM, size=250, rng=np.random.default_rng(4))
+    assert sizes == [100, 100, 50]
+    assert draws.drafts.shape == (250, 2)
+    assert draws.output.shape == draws.accepted.shape == (250,)
 
 
 def test_samples_say_what_the_rule_and_what_membership_saw() -> None:

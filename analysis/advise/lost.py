@@ -1,11 +1,11 @@
 """What first drafts are lost to along the sampled texts, and what a drafter that knew the target would win.
 
-The parts are `otm.acceptance_losses` at random positions of the texts, from both models' logits: of one draft, and of as many as
-the advised plan begins with, drawn independently. Where the draft model computes in bfloat16, what drafts drawn from masses so
-rounded would change stands beside them (`otm.losses.draft_rounding`). Beside these the clairvoyant bound
-of a context: no tree of N drafts and L levels that a context determines wins more than 1 + Σ Q(u) over the N paths u that the
-target itself holds likeliest. Drafts that are drawn may: one draft from the target is always accepted. The same tree grown by the
-draft shows how much of it is the draft's to win.
+The parts are `otm.losses.acceptance_losses` at random positions of the texts, from both models' logits: of one draft, and of
+as many as the advised plan begins with, drawn independently. Where the draft model computes in bfloat16, what drafts drawn
+from masses so rounded would change stands beside them (`otm.losses.draft_rounding`). Beside these the clairvoyant bound of a
+context: no tree of N drafts and L levels that a context determines wins more than 1 + Σ Q(u) over the N paths u that the
+target itself holds likeliest. Drafts that are drawn may: one draft from the target is always accepted. The same tree grown by
+the draft shows how much of it is the draft's to win.
 """
 
 from __future__ import annotations

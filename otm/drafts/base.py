@@ -117,12 +117,6 @@ class SetTable:
     mass: NDArray[Any]
     of_sequence: NDArray[np.int64]
 
-    def membership(self, num_tokens: int) -> NDArray[np.bool_]:
-        """Return the `(m, V)` table of which token lies in which set."""
-        table = np.zeros((len(self.tokens), num_tokens + 1), dtype=bool)
-        np.put_along_axis(table, self.tokens, True, axis=1)  # −1 writes into the extra last column
-        return table[:, :num_tokens]
-
     def find(self, drafts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the set of each row of drafts `(n, k)`, −1 where it is none of these."""
         base = int(max(self.tokens.max(), drafts.max(initial=0))) + 2

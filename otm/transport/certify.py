@@ -61,7 +61,9 @@ def certify(
     moved = np.where(member, np.maximum(flow, 0), 0)
     moved = moved * _shrink(_sums(moved, rows, sets.mass), sets.mass)[rows]
     moved = moved * _shrink(_sums(moved, columns, target), target)[columns]
-    inside = ~(sets.membership(len(target)) & ~cut).any(axis=1)  # S ⊆ T
+    inside = (np.append(cut, True)[sets.tokens]).all(
+        axis=1
+    )  # S ⊆ T; −1, where there is no token, reads the entry beyond the last
     lower, upper = _add(moved), 1 + _add(target[cut]) - _add(sets.mass[inside])
     if sets.mass.dtype != object:
         # docs/theory.md, "Accuracy": with e edges and at most N sequences merged into one set, both sides are within

@@ -114,16 +114,16 @@ class ListRaceRule(Shared):
         problem, k = self.problem, self.problem.law.k
         tokens, smallest = sequences(problem)
         t, weights = _list_nodes(k, smallest)
-        own, other = _conditional_winners(problem.draft, problem.target, t)
         joint = np.zeros((len(tokens), problem.num_tokens))
         for node in range(len(t)):
+            own, other = _conditional_winners(problem.draft, problem.target, t[node : node + 1])
             beside = [np.ones(len(tokens)) for _ in range(k)]
             for position in range(k):
                 for other_list in range(k):
                     if other_list != position:
-                        beside[position] = beside[position] * other[node, tokens[:, other_list]]
+                        beside[position] = beside[position] * other[0, tokens[:, other_list]]
             for position in range(k):
-                joint += weights[node] / k * own[node, tokens[:, position]] * beside[position][:, None]
+                joint += weights[node] / k * own[0, tokens[:, position]] * beside[position][:, None]
         return Coupling(drafts=tokens, joint=scipy.sparse.csr_array(joint * problem.target))
 
 

@@ -448,4 +448,3 @@ def test_collapse_merges_exactly_the_sequences_with_one_set() -> None:
             assert len(set(given_)) == len(given_), name
             assert [given_[i] for i in sets.of_sequence] == asked, name
             np.testing.assert_allclose(np.bincount(sets.of_sequence, weights=table.mass), sets.mass, atol=1e-15)
-            np.testing.assert_array_equal(sets.membership(problem.num_tokens), members(sets.tokens, problem.num_tokens))

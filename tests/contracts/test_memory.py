@@ -59,3 +59,23 @@ def test_peak_extra_memory(problem: Problem, name: str) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 4 * given, f"{peak / given:.2f} times the input"
+
+
+def test_an_optimum_of_many_sets_holds_no_table_of_sets_and_tokens() -> None:
+    problem = Problem(draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=otm.IID(1))
+    assert _peak(lambda: otm.optimum(problem)) < 5000**2 / 4  # a quarter of one byte an entry
+
+
+def test_a_list_race_is_integrated_node_by_node() -> None:
+    problem = Problem(draft=otm.examples.zipf(200), target=otm.examples.uniform(200), law=otm.IID(1))
+    assert _peak(lambda: otm.coupling(otm.ListRace(), problem)) < 10 * 8 * 200**2  # some hundred nodes
+
+
+def _peak(call: Callable[[], object]) -> int:
+    call()  # what is imported and kept is not counted
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -203,19 +203,26 @@ def spoken_for() -> set[str]:
     return {statement.name for statement in statements()} | set(NOT_TRIED)
 
 
-def page(total: Summary) -> str:
-    """Return the page in Markdown; functions that have not been tried have a dash for what was observed."""
+def page(total: Summary, before: str = "") -> str:
+    """Return the page in Markdown; functions that have not been tried keep what the page said before, or have a dash."""
+    kept = _observed(before)
     by_name: dict[str, list[Statement]] = defaultdict(list)
     for statement in statements():
         by_name[statement.name].append(statement)
-    rows = [_row(name, said, total.functions.get(name)) for name, said in sorted(by_name.items())]
+    rows = [_row(name, said, total.functions.get(name), kept.get(name, ("–", "–"))) for name, said in sorted(by_name.items())]
     without = markdown(("name", "why"), [(f"`{name}`", why) for name, why in sorted(NOT_TRIED.items())])
     return f"{HEAD}\n{markdown(COLUMNS, rows, right=(5, 6))}\n\nWithout a row:\n\n{without}\n"
 
 
-def _row(name: str, said: Sequence[Statement], total: Total | None) -> list[str]:
+def _observed(text: str) -> dict[str, tuple[str, str]]:
+    """Return the last two cells of every row that begins with a name and has all columns."""
+    rows = [line.strip("| ").replace(r"\|", "").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    return {cells[0].strip("`"): (cells[-2], cells[-1]) for cells in rows if len(cells) == len(COLUMNS)}
+
+
+def _row(name: str, said: Sequence[Statement], total: Total | None, kept: tuple[str, str]) -> list[str]:
     cells = [_each(getattr(s, field) for s in said) for field in ("direction", "said", "source", "witness")]
-    observed = ("–", "–") if total is None else (f"{total.inputs:,}", shown_ratio(total.worst))
+    observed = kept if total is None else (f"{total.inputs:,}", shown_ratio(total.worst))
     return [f"`{name}`", *cells, *observed]
 
 

@@ -78,6 +78,9 @@ from otm.verifiers.optimal.curtain import score_pieces
 
 Vector = NDArray[np.float64]
 
+_SMALLEST = np.finfo(np.float64).smallest_normal
+"""The mass from which on an atom has pieces: below it products lose their digits, and no draft will ever use it."""
+
 _GEOMETRIC = np.unique(np.round(1.25 ** np.arange(90)).astype(np.int64))
 """Distances from the cut, in tokens, of the first atoms: the ratio 1.25 is what smooth level curves need."""
 
@@ -516,7 +519,7 @@ def build_scores(nodes: Nodes, at: NDArray[np.int64], k: int, num_tokens: int) -
 
 
 def _from_pieces(mass: Vector, atoms: Vector, k: int, num_tokens: int) -> Scores:
-    live = np.flatnonzero(mass)
+    live = np.flatnonzero(mass >= _SMALLEST)
     owners, lengths = score_pieces(mass[live].tolist(), atoms[live].tolist(), k)
     owner, length = live[np.asarray(owners, dtype=np.int64)] + 1, np.asarray(lengths, dtype=np.float64)
     gap = np.append(0.0, np.cumsum(length)[:-1])  # never cumsum − length, which loses the small gaps that large k looks at

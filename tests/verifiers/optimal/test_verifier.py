@@ -324,3 +324,23 @@ def test_bins_of_many_equal_tokens(bins: int) -> None:
     uniform = np.full(50_257, 1 / 50_257)
     problem = otm.Problem(draft=uniform, target=uniform, law=otm.IID(2))
     assert otm.prepare(otm.Optimal(bins=bins), problem).lower == pytest.approx(1.0, abs=1e-10)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+@pytest.mark.parametrize(
+    ("draft", "target"),
+    [
+        ([5 / 9, 5e-324, 4 / 9], [5 / 13, 5e-324, 8 / 13]),
+        ([0.14, 0.27, 0.59, 5e-324], [0.63, 0.37, 6e-311, 5e-324]),
+        ([7.5e-18, 0.375, 5e-324, 0.0, 0.625], [0.0, 0.78, 5e-324, 0.217, 0.003]),
+    ],
+)
+def test_a_token_of_the_least_mass_needs_no_pieces(draft: list[float], target: list[float], k: int) -> None:
+    """Products of its mass lose all digits; it would upset the places of the others."""
+    problem = otm.Problem(draft=otm.normalise(np.array(draft)), target=otm.normalise(np.array(target)), law=otm.IID(k))
+    rule = otm.prepare(otm.Optimal(), problem)
+    assert rule.selection_law.sum() == pytest.approx(1.0, abs=1e-13)
+    plan = otm.coupling(otm.Optimal(), problem)
+    assert np.abs(plan.output_marginal - problem.target).max() <= 1e-13
+    assert otm.acceptance(otm.Optimal(), problem) == pytest.approx(otm.optimal_acceptance(problem), abs=1e-13)
+    np.testing.assert_allclose(otm.kernel(otm.Optimal(), problem, plan.drafts).sum(axis=1), 1.0, rtol=0, atol=1e-12)
