@@ -41,7 +41,8 @@ def output_law(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
         Probabilities `(V,)`.
 
     Raises:
-        TooLarge: if the drafts must be enumerated and are too many, of races beyond 2^27 entries, sequences × V. Unsupported, ShapeMismatch: as `otm.prepare`.
+        TooLarge: if the drafts must be enumerated and are too many; of races beyond 2^27 entries, sequences × V.
+        Unsupported, ShapeMismatch: as `otm.prepare`.
 
     Cost: at most a sort for lossy verifiers, as `otm.prepare` for `TvOptimal`; else O(V^k · V), in little memory.
 
