@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from typing import Any
 
 import pytest
@@ -68,6 +69,15 @@ def test_figures_take_from_the_analysis_what_needs_no_torch() -> None:
     assert used == {"analysis.provenance", "analysis.papers.selection_run"}
     below = house.imports("analysis")["analysis.papers.selection_run"]
     assert all(name.split(".")[0] in ("__future__", "collections", "numpy", "otm") for name in below)
+
+
+def test_every_room_has_a_row_in_the_map() -> None:
+    text = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    record = json.loads((ROOT / "docs" / "images" / "house.json").read_text(encoding="utf-8"))
+    rooms = {room["name"].partition(".")[2] for package in record["data"]["packages"].values() for room in package["rooms"]}
+    assert rooms - {"__main__"} <= named, f"docs/house.md says nothing of {sorted(rooms - named)}"
 
 
 def test_no_test_imports_from_another() -> None:
