@@ -102,8 +102,8 @@ def best_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, 
         BestStep with lower ≤ value ≤ upper, upper − lower ≤ 1e-9.
 
     Raises:
-        TooLarge: beyond a million variables or twenty million drafted trees; for K sequences beyond `MAX_PATHS` or `MAX_ENTRIES` of
-            `otm.sequence.tree_cuts`.
+        TooLarge: beyond a million variables or twenty million drafted trees; for K sequences beyond `MAX_PATHS`, `MAX_TABLE` or
+            `MAX_ENTRIES` of `otm.sequence.tree_cuts`.
         SolverFailure: if HiGHS stops early, or its answer does not certify to 1e-9.
 
     Cost: for K sequences some ten linear programs of V^L paths × tens of chords, polynomial in V^L and K: seconds at V = 8, L = 3

@@ -41,6 +41,14 @@ Transition = tuple[int, tuple[int, ...], float]
 MAX_CONTEXTS = 1_000_000
 """Largest number of outcomes, or of contexts at one level, that are kept."""
 
+MAX_ENTRIES = 1 << 30
+"""Largest number of (drafts of one vertex, output) pairs that are gone through; a few million at once are held."""
+
+MAX_RACE_ENTRIES = 1 << 27
+"""Largest number of (draft, output) pairs of a race, whose table is held."""
+
+_ENTRIES_AT_ONCE = 1 << 22
+
 DEFERRABLE: tuple[type[Decoder], ...] = (
     VertexDecoder,
     Ersd,
@@ -98,7 +106,7 @@ def expected_step(decoder: Decoder, *, draft: LanguageModel, target: LanguageMod
 
     Raises:
         Unsupported: for other decoders; `otm.sequence.step_law` enumerates any.
-        TooLarge: where the drafts of one vertex are too many to enumerate, or beyond a million contexts.
+        TooLarge: where the drafts of one vertex, or these times V, are too many, or beyond a million contexts.
 
     Cost: at most V^i contexts at level i; V^m draft sequences at a vertex with m children, or where survivors have m together.
     Accuracy: rounding; races: 1e-12. Reference: docs/theory.md, "Deferred decisions".
@@ -149,6 +157,15 @@ def require_affordable(num_contexts: int) -> None:
         raise TooLarge(
             f"A step's law is computed for at most {MAX_CONTEXTS:,} contexts; this one has more. Take a smaller vocabulary or a "
             "shallower tree, or sample with otm.sequence.generate."
+        )
+
+
+def _require_table(num_drafts: int, num_tokens: int, most: int) -> None:
+    if num_drafts * num_tokens > most:
+        raise TooLarge(
+            f"A step's law is computed for at most {most:,} pairs of the drafts of one vertex and an output; here are "
+            f"{num_drafts:,} draft sequences × {num_tokens:,} tokens. Take a smaller vocabulary or fewer children, or sample with "
+            "otm.sequence.generate."
         )
 
 
@@ -208,8 +225,15 @@ def _conditional_transitions(
         table = enumerate_drafts(law, draft(context))
         live = table.mass > 0
         tokens, mass = table.tokens[live], table.mass[live]
-        accepted, residual = prepare_conditional(decoder.verification, draft(context), target(context), law).split(tokens)
-        return _by_agreement(tokens, mass[:, None] * (accepted + residual))
+        num_tokens = len(draft(context))
+        _require_table(len(mass), num_tokens, MAX_ENTRIES)
+        rule = prepare_conditional(decoder.verification, draft(context), target(context), law)
+
+        def joint(block: slice) -> NDArray[np.float64]:
+            accepted, residual = rule.split(tokens[block])
+            return mass[block, None] * (accepted + residual)
+
+        return _by_agreement(tokens, num_tokens, joint)
 
     return transitions
 
@@ -235,24 +259,36 @@ def _race_transitions(draft: Conditionals, target: Conditionals) -> Callable[[Co
     @functools.cache
     def transitions(context: Context, count: int) -> list[Transition]:
         problem = Problem(draft=draft(context), target=target(context), law=WithoutReplacement(count))
+        _require_table(int(np.count_nonzero(problem.draft)), problem.num_tokens, MAX_RACE_ENTRIES)
         joint = Race().prepare(problem).joint()
-        return _by_agreement(joint.drafts, joint.joint.toarray())
+        return _by_agreement(joint.drafts, problem.num_tokens, lambda block: joint.joint[block].toarray())
 
     return transitions
 
 
-def _by_agreement(drafts: NDArray[np.int64], joint: NDArray[np.float64]) -> list[Transition]:
-    """Sum a joint law of drafts `(n, k)` and output `(n, V)` over the drafts that differ from the output."""
-    found = []
-    for token in range(joint.shape[1]):
-        agreeing, group = np.unique(drafts == token, axis=0, return_inverse=True)
-        masses = np.bincount(group.reshape(-1), weights=joint[:, token])
-        found += [
-            (token, tuple(np.flatnonzero(row).tolist()), float(mass))
-            for row, mass in zip(agreeing, masses, strict=True)
-            if mass > 0
-        ]
-    return found
+def _by_agreement(
+    drafts: NDArray[np.int64], num_tokens: int, joint: Callable[[slice], NDArray[np.float64]]
+) -> list[Transition]:
+    """Sum a joint law of drafts `(n, k)` and output, asked for in blocks `(m, V)`, over the drafts that differ from the output."""
+    k = drafts.shape[1]
+    disagreeing, agreeing = np.zeros(num_tokens), dict[tuple[int, tuple[int, ...]], float]()
+    step = max(1, _ENTRIES_AT_ONCE // max(num_tokens, k * k))
+    for start in range(0, len(drafts), step):
+        block = slice(start, start + step)
+        rows, table = drafts[block], joint(block)
+        same = rows[:, :, None] == rows[:, None, :]
+        first = ~np.tril(same, -1).any(axis=2) & (rows >= 0)  # −1 is no draft
+        sequence, token = np.nonzero(first)[0], rows[first]
+        patterns, group = np.unique(np.column_stack([token, same[first]]), axis=0, return_inverse=True)
+        masses = np.bincount(group.reshape(-1), weights=table[sequence, token])
+        for (output, *places), mass in zip(patterns.tolist(), masses.tolist(), strict=True):
+            key = output, tuple(np.flatnonzero(places).tolist())
+            agreeing[key] = agreeing.get(key, 0.0) + mass
+        table[sequence, token] = 0.0
+        disagreeing += table.sum(axis=0)
+    found: list[Transition] = [(token, (), mass) for token, mass in enumerate(disagreeing.tolist())]
+    found += [(token, places, mass) for (token, places), mass in agreeing.items()]
+    return sorted(transition for transition in found if transition[2] > 0)
 
 
 def _traverse(decoder: TraversalVerification, start: Context, draft: Conditionals, target: Conditionals) -> _Tally:

@@ -37,6 +37,9 @@ Vector = NDArray[np.float64]
 MAX_PATHS = 50_000
 """Largest number of paths of the tree."""
 
+MAX_TABLE = 1 << 26
+"""Largest number of (path of one level, next token) pairs that the models are asked for at once."""
+
 MAX_ENTRIES = 4_000_000
 """Largest number of variables of one linear program."""
 
@@ -92,7 +95,7 @@ class PathTree:
         """List the paths; one call of each model per level.
 
         Raises:
-            TooLarge: beyond `MAX_PATHS`.
+            TooLarge: beyond `MAX_PATHS`, or `MAX_TABLE`.
         """
         paths: list[Context] = []
         parents: list[NDArray[np.int64]] = []
@@ -101,10 +104,18 @@ class PathTree:
         number, before_p, before_q = np.array([-1]), np.ones(1), np.ones(1)
         levels: list[slice] = []
         sums: list[scipy.sparse.csr_array] = []
+        num_tokens = 1
         for _ in range(length):
+            if len(level) * num_tokens > MAX_TABLE:
+                raise TooLarge(
+                    f"The paths of one level times the vocabulary are limited to {MAX_TABLE:,}; after {len(columns)} tokens there "
+                    f"are {len(level):,} paths × {num_tokens:,} tokens. Take a smaller vocabulary or length, or bound the step "
+                    "from above with otm.sequence.level_cut_upper."
+                )
             contexts = [(*start, *path) for path in level]
             drafted, wanted = (next_distributions(m, contexts, name=n) for m, n in ((draft, "draft"), (target, "target")))
             p, q = (np.stack([rows[context] for context in contexts]) for rows in (drafted, wanted))
+            num_tokens = p.shape[1]
             joint_p, joint_q = before_p[:, None] * p, before_q[:, None] * q
             above, token = np.nonzero((joint_p > _NEGLIGIBLE) & (joint_q > _NEGLIGIBLE))
             if len(paths) + len(token) > MAX_PATHS:

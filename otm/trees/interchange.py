@@ -32,7 +32,7 @@ VERSION = 1
 MAX_TEXT = 64 * 2**20
 """Largest JSON document read, in characters."""
 
-MAX_MASK = 20_000
+MAX_MASK = 5_000
 """Largest tree whose attention mask is spelled out, in vertices."""
 
 _SEQUOIA_TOLERANCE = 1e-4  # sums of float32 averages
@@ -247,7 +247,7 @@ def sequoia_growmap(shape: TreeShape) -> dict[str, Any]:
         (n + 1)² ancestors-or-self as 0/1; "depth": levels; "size": n + 1}.
 
     Raises:
-        TooLarge: beyond 20,000 vertices, whose mask has 4e8 entries.
+        TooLarge: beyond 5,000 vertices, whose mask has 2.5e7 entries.
 
     Cost: O(n²) for the mask. Reference: Sequoia [Chen et al. 2024], `tree_search.py`.
 
@@ -256,7 +256,8 @@ def sequoia_growmap(shape: TreeShape) -> dict[str, Any]:
     """
     if check_instance(shape, TreeShape, name="shape").num_nodes > MAX_MASK:
         raise TooLarge(
-            f"A grow map holds an attention mask, for up to {MAX_MASK:,} vertices; this tree has {shape.num_nodes:,}."
+            f"A grow map holds an attention mask, for up to {MAX_MASK:,} vertices; this tree has {shape.num_nodes:,}. "
+            "Draft fewer."
         )
     tree = level_order(shape)
     size = tree.num_nodes + 1

@@ -18,10 +18,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm.errors import InvalidDistribution, InvalidParameter
+from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
 from otm.pmf import check_count, check_counts, check_instance, plain_reals
 from otm.trees.cost import Reach, reach_of
-from otm.trees.records.estimates import TokensEstimate, estimate_tokens
+from otm.trees.records.estimates import TokensEstimate, estimate_tokens, require_table
 from otm.trees.records.record import AcceptanceRecord
 from otm.trees.surface import CostSurface
 
@@ -142,6 +142,7 @@ def plan_lengths(
 
     Raises:
         InvalidParameter: if the record holds means only, cells lie outside the measured costs, or arguments are out of range.
+        TooLarge: beyond 10,000 measured positions, or 2^25 numbers, one for each cluster and length.
 
     Cost: O(cells · R · L). Reference: Leviathan et al. 2023, Theorem 3.8, with measured survival; docs/theory.md, "Unequal
     draft lengths".
@@ -153,11 +154,18 @@ def plan_lengths(
     (2, 2.0, 'speculate', 'at the limit')
     """
     check_instance(costs, CostSurface, name="costs")
+    positions = check_instance(record, AcceptanceRecord, name="record").measured
+    if positions > MAX_LENGTH:
+        raise TooLarge(
+            f"Chains of up to {MAX_LENGTH:,} drafts are planned; this {record.form} has {positions:,} positions. Shorten the "
+            "record's positions."
+        )
     estimate = estimate_tokens(record)
     measured = _usable(estimate)
     longest = measured if extend is None else max(measured, check_count(extend, name="extend"))
     if longest > MAX_LENGTH:
         raise InvalidParameter(f"extend is at most {MAX_LENGTH:,} drafts; got {longest:,}. Ask for fewer.")
+    require_table(len(estimate.replicates), longest)
     tokens, replicates = (_extended(table, measured, longest) for table in (estimate.tokens, estimate.replicates))
     engine = record.drafts_per_step if record.drafts_per_step is not None else (record.length or None)
     wanted = [
@@ -368,6 +376,7 @@ def plan_budget(record: AcceptanceRecord, *, budget: int) -> BudgetPlan:
 
     Raises:
         InvalidParameter: if the record tells no requests apart, or holds means only.
+        TooLarge: beyond 2^25 numbers, one for each request and position.
 
     Cost: O(steps) and two sorts of R·L numbers. Reference: TETRIS [Wu et al. 2025], Section 3.
 
@@ -379,6 +388,7 @@ def plan_budget(record: AcceptanceRecord, *, budget: int) -> BudgetPlan:
     ([2, 0], 3.7, 3.4, False)
     """
     length = check_instance(record, AcceptanceRecord, name="record").survivors.size
+    require_table(len(record.parts), length)
     if record.requests is None or record.requests < 2:
         raise InvalidParameter(f"A budget is split over requests; this {record.form} tells none apart. Record per request.")
 
@@ -388,7 +398,7 @@ def plan_budget(record: AcceptanceRecord, *, budget: int) -> BudgetPlan:
         for row, part in zip(found, record.parts, strict=True):
             if stride > 1 and part.pairs is not None:
                 accepted = part.pairs[first::stride, 0]
-                row[:] = (accepted[:, None] > np.arange(length)).sum(axis=0) / max(1, accepted.size)
+                row[:] = (accepted.size - np.cumsum(np.bincount(accepted, minlength=length))[:length]) / max(1, accepted.size)
             elif part.survivors is not None:
                 row[: part.survivors.size] = np.minimum(1.0, part.survivors / part.steps)
         return found

@@ -153,7 +153,14 @@ SAID: dict[str, dict[str, list[str]]] = {
     },
     "otm.trees.program.MAX_OPERATIONS": {"a billion": ["otm/trees/program.py: beyond {} comparisons"]},
     "otm.trees.interchange.MAX_TEXT": {"64 Mi": ["otm/trees/interchange.py: beyond {} characters or"]},
-    "otm.trees.interchange.MAX_MASK": {"20,000": ["otm/trees/interchange.py: beyond {} vertices"]},
+    "otm.trees.interchange.MAX_MASK": {"5,000": ["otm/trees/interchange.py: beyond {} vertices"]},
+    "otm.trees.planning.MAX_LENGTH": {"10,000": ["otm/trees/planning.py: beyond {} measured positions"]},
+    "otm.trees.records.estimates.MAX_TABLE": {
+        "2^25": [
+            "otm/trees/records/estimates.py: beyond {} numbers",
+            "otm/trees/planning.py: beyond {} numbers, one for each request",
+        ],
+    },
     "otm.trees.interchange._SEQUOIA_TOLERANCE": {"1e-4": ["otm/trees/interchange.py: does not sum to 1 within {}"]},
     "otm.trees.positions.MAX_TEXT": {
         "64 Mi": ["otm/trees/positions.py: beyond {} characters or"],

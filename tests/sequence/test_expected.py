@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -181,3 +183,39 @@ def test_more_children_than_tokens() -> None:
     for decoder in (Gsd(TreeShape.batch(3)), TraversalVerification(TreeShape.batch(3)), Ersd(TreeShape.batch(3))):
         with pytest.raises(otm.errors.InvalidParameter):
             expected_step(decoder, draft=model, target=model, context=[])
+
+
+class TestSize:
+    def test_drafts_are_gone_through_in_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rng = np.random.default_rng(8)
+        decoder = Gsd(TreeShape([0, 0, 1]))
+        draft, target = (ZerothOrder(rng.dirichlet(np.ones(6))) for _ in range(2))
+        whole = expected_step(decoder, draft=draft, target=target, context=[])
+        monkeypatch.setattr(sys.modules[expected_step.__module__], "_ENTRIES_AT_ONCE", 19)  # three of the thirty sequences
+        found = expected_step(decoder, draft=draft, target=target, context=[])
+        assert distance(found.law, whole.law) <= TOLERANCE
+        np.testing.assert_allclose(found.reached, whole.reached, atol=TOLERANCE)
+
+    def test_memory_of_a_block(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys.modules[expected_step.__module__], "_ENTRIES_AT_ONCE", 1 << 14)
+        target = np.zeros(600)
+        target[:20] = 0.05
+        tracemalloc.start()
+        expected_step(SpeculativeSampling(1), draft=ZerothOrder(np.full(600, 1 / 600)), target=ZerothOrder(target), context=[])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 600 * 600 * 8  # one table of all
+
+    @pytest.mark.parametrize(
+        ("decoder", "most"), [(SpeculativeSampling(1), "1,073,741,824"), (Ersd(TreeShape([0])), "134,217,728")], ids=repr
+    )
+    def test_no_table_beyond_the_limit(self, decoder: Decoder, most: str) -> None:
+        model = ZerothOrder(np.full(49_152, 1 / 49_152))
+        expected = f"at most {most} pairs.*49,152 draft sequences × 49,152 tokens.*otm.sequence.generate"
+        with pytest.raises(otm.errors.TooLarge, match=expected):
+            expected_step(decoder, draft=model, target=model, context=[])
+
+    def test_two_children(self) -> None:
+        model = ZerothOrder(np.full(1_100, 1 / 1_100))
+        with pytest.raises(otm.errors.TooLarge, match="1,208,900 draft sequences × 1,100 tokens"):
+            expected_step(Gsd(TreeShape([0, 0])), draft=model, target=model, context=[])

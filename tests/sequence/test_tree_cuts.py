@@ -18,6 +18,7 @@ from otm.sequence import (
     SpeculativeSampling,
     TableModel,
     TreeVerification,
+    ZerothOrder,
     best_step,
     sequence_law,
 )
@@ -169,6 +170,12 @@ def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module(), "MAX_ENTRIES", 20)
     with pytest.raises(otm.errors.TooLarge, match="limited to 20 variables"):
         best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
+
+
+def test_the_models_are_not_asked_for_more_than_fits() -> None:
+    model = ZerothOrder(np.full(49_152, 1 / 49_152))
+    with pytest.raises(otm.errors.TooLarge, match=r"after 1 tokens there are 49,152 paths × 49,152 tokens.*level_cut_upper"):
+        best_step(SpeculativeSampling(2), draft=model, target=model, context=[])
 
 
 def test_which_drafts_are_independent_sequences() -> None:

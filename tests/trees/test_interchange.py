@@ -87,6 +87,12 @@ def test_hostile_documents_are_refused(text: str) -> None:
         tree_from_json(text)
 
 
+def test_masks_are_spelled_out_up_to_a_limit() -> None:
+    chain = TreeShape(np.arange(interchange.MAX_MASK + 1))
+    with pytest.raises(otm.errors.TooLarge, match="up to 5,000 vertices; this tree has 5,001"):
+        sequoia_growmap(chain)
+
+
 def test_size_and_type_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(otm.errors.InvalidParameter, match="must be text"):
         tree_from_json(tree_to_json().encode())

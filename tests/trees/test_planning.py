@@ -198,3 +198,19 @@ def test_records_that_cannot_be_planned_say_why() -> None:
         plan_budget(one, budget=3)
     with pytest.raises(otm.errors.InvalidParameter, match="at most 10,000"):
         plan_lengths(one, costs, extend=10_001)
+
+
+def test_records_too_wide_to_plan_are_refused_before_memory_is_taken() -> None:
+    costs = CostSurface.flat(draft=0.1, target=1.0)
+    wide = record_of(Tally.of_histogram([1] + [0] * 10_000 + [1], name="a"))
+    assert wide.measured == 10_001
+    for extend in (None, 3):
+        with pytest.raises(otm.errors.TooLarge, match="this test has 10,001 positions"):
+            plan_lengths(wide, costs, extend=extend)
+    short, long = Tally.of_histogram([1, 1], name="a"), Tally.of_histogram([1] + [0] * 9_999 + [1], name="b")
+    many = record_of(*[short] * 4_000, long)
+    for call in (lambda: plan_lengths(many, costs), lambda: plan_budget(many, budget=3)):
+        with pytest.raises(otm.errors.TooLarge, match="4,001 clusters at 10,000 positions"):
+            call()
+    with pytest.raises(otm.errors.TooLarge, match="4,000 clusters at 10,000 positions"):
+        plan_lengths(record_of(*[short] * 4_000), costs, extend=10_000)

@@ -30,7 +30,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm.errors import InvalidParameter
+from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_confidence, check_count, check_instance
 from otm.trees.positions import PositionAcceptance
 from otm.trees.records.record import REQUEST, AcceptanceRecord
@@ -38,6 +38,9 @@ from otm.trees.records.record import REQUEST, AcceptanceRecord
 Floats = NDArray[np.float64]
 Clusters = Literal["request", "step", "none"]
 """What is taken as independent; none if there is nothing to take."""
+
+MAX_TABLE = 2**25
+"""Largest table of clusters by position, in numbers: several of them are held at once."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -163,6 +166,7 @@ def kaplan_meier(record: AcceptanceRecord) -> PositionAcceptance:
 
     Raises:
         InvalidParameter: if the record does not say how many tokens steps drafted: a histogram alone cannot be corrected.
+        TooLarge: beyond 2^25 numbers, one for each cluster and position.
 
     Cost: O(steps). Reference: Kaplan & Meier 1958, (2b); docs/theory.md, "Unequal draft lengths".
 
@@ -188,7 +192,7 @@ def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
     A_i/n ≤ S_i ≤ 1 − (steps that must have rejected within i drafts)/n. Steps that must have: all that accepted fewer, but for
     those that may have drafted no more than they accepted. Listed steps tell; with counts of accepted and of offered drafts, at
     most min(H_j, C'_j) steps that accepted exactly j drafted exactly j; with a sum of drafted tokens, as many as the missing
-    ones allow, at L − j each; with none of these, any of them.
+    ones allow, at L − j each; with none of these, or more drafted tokens than L each, any of them.
 
     Args:
         record: one with per-position counts.
@@ -199,7 +203,7 @@ def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
     Raises:
         InvalidParameter: if the record holds means only, or rates of several parts without counts.
 
-    Cost: O(steps). Reference: docs/theory.md, "Unequal draft lengths".
+    Cost: O(steps + L log L). Reference: docs/theory.md, "Unequal draft lengths".
 
     >>> from otm.trees.records import Tally
     >>> steps = Tally.of_steps([0, 1, 1, 2], [2, 1, 2, 2], name="")
@@ -210,12 +214,12 @@ def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
     survivors = check_instance(record, AcceptanceRecord, name="record").survivors
     steps = sum(part.steps for part in record.parts)
     lower = np.minimum(1.0, survivors / steps)
+    missing = steps * survivors.size - sum(part.drafted or 0.0 for part in record.parts)  # < 0: drafts went beyond the list
     open_ = np.zeros(survivors.size)  # steps that accepted fewer than i drafts and may not have drafted more
     if record.censoring == "observed":
         for part in record.parts:
             open_ += _open_steps(part.survivors, part.offered, part.pairs, part.steps, survivors.size)
-    elif record.censoring == "hidden" and not record.unlocated:
-        missing = steps * survivors.size - sum(part.drafted or 0.0 for part in record.parts)
+    elif record.censoring == "hidden" and not record.unlocated and missing >= 0:
         open_ = _affordable(-np.diff(np.concatenate([[steps], survivors])), missing)
     elif record.censoring != "none":
         open_ = steps - survivors
@@ -306,6 +310,7 @@ def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
 
     Raises:
         InvalidParameter: if the record holds means only, or rates of several parts without counts.
+        TooLarge: beyond 2^25 numbers, one for each cluster and position.
 
     Cost: O(steps + R L) for R requests. Reference: docs/theory.md, "Unequal draft lengths".
 
@@ -367,6 +372,7 @@ def _tables(record: AcceptanceRecord) -> tuple[Floats, Floats, Floats]:
     """Return what is added up: accepted and tried by cluster and position `(R, L)`, and clusters of each kind `(R,)`."""
     length, products = record.measured, _products(record)
     if _clusters(record) != "step":
+        require_table(len(record.parts), length)
         rows = [_row(part.survivors, part.offered, part.pairs, part.steps, length, products) for part in record.parts]
         return np.stack([row[0] for row in rows]), np.stack([row[1] for row in rows]), np.ones(len(rows))
     positions = np.arange(1, length + 1)
@@ -374,14 +380,25 @@ def _tables(record: AcceptanceRecord) -> tuple[Floats, Floats, Floats]:
         kinds, counts = np.unique(
             np.concatenate([part.pairs for part in record.parts if part.pairs is not None]), axis=0, return_counts=True
         )
+        require_table(len(kinds), length)
         accepted, drafted = kinds[:, :1], kinds[:, 1:]
         tried = (accepted >= positions - 1) & (drafted >= positions)
         return (accepted >= positions).astype(float), tried.astype(float), counts.astype(float)
     steps = sum(part.steps for part in record.parts)
     exactly = -np.diff(np.concatenate([[steps], record.survivors, [0.0]]))
     kept = np.flatnonzero(exactly > 0)
+    require_table(kept.size, length)
     accepted_by_kind = (kept[:, None] >= positions).astype(float)
     return accepted_by_kind, np.ones_like(accepted_by_kind), exactly[kept]
+
+
+def require_table(clusters: int, length: int) -> None:
+    """Raise TooLarge if a table of clusters by position is more than is held."""
+    if clusters * length > MAX_TABLE:
+        raise TooLarge(
+            f"Clusters are told apart at every position, in tables of up to {MAX_TABLE:,} numbers; {clusters:,} clusters at "
+            f"{length:,} positions are {clusters * length:,}. Shorten the record's positions."
+        )
 
 
 def _row(
@@ -449,13 +466,10 @@ def _affordable(exactly: Floats, missing: float) -> Floats:
 
     A step that accepted j and drafted no more is missing L − j drafts; the cheapest are those that accepted most.
     """
-    length = exactly.size
-    counts: list[float] = []
-    for i in range(1, length + 1):
-        left, taken = missing, 0.0
-        for j in range(i - 1, -1, -1):
-            some = min(float(exactly[j]), float(np.floor(left / (length - j) + 1e-9)))
-            taken += some
-            left -= some * (length - j)
-        counts.append(taken)
-    return np.asarray(counts, dtype=np.float64)
+    price = exactly.size - np.arange(exactly.size)
+    steps, paid = (np.concatenate([[0.0], np.cumsum(each)]) for each in (exactly, exactly * price))
+    # Of the steps that accepted fewer than i, those that accepted `first` or more are all affordable, of the next some.
+    first = np.searchsorted(paid, paid[1:] - missing)
+    below = np.maximum(first - 1, 0)
+    some = np.floor((missing - (paid[1:] - paid[first])) / price[below] + 1e-9)
+    return np.asarray(steps[1:] - steps[first] + np.where(first > 0, np.minimum(exactly[below], some), 0.0), dtype=np.float64)

@@ -156,6 +156,46 @@ class TestBounds:
         low, high = bounds.tokens
         assert (low[-1], high[-1]) == (pytest.approx(2.4), 3)
 
+    def test_a_list_that_ends_before_the_drafts_bounds_nothing_from_above(self) -> None:
+        beyond = survival_bounds(record_of(Tally.of_histogram([2, 2, 6], name="", drafted=50)))
+        assert (beyond.lower.tolist(), beyond.upper.tolist()) == ([0.8, 0.6], [1, 1])
+
+    @settings(max_examples=60)
+    @given(st.lists(st.integers(0, 5), min_size=2, max_size=8).filter(lambda counts: counts[-1] > 0), st.integers(0, 100))
+    def test_missing_drafts_go_to_the_steps_that_miss_fewest(self, counts: list[int], percent: int) -> None:
+        """One step at a time, the cheapest first."""
+        length, total = len(counts) - 1, sum(counts)
+        accepted = sum(j * count for j, count in enumerate(counts))
+        missing = percent * (total * length - accepted) // 100
+        record = record_of(Tally.of_histogram(counts, name="", drafted=total * length - missing), unit="server")
+        upper = survival_bounds(record).upper
+        for i in range(1, length + 1):
+            left, stopped = missing, 0
+            for price in (length - j for j in range(i - 1, -1, -1) for _ in range(counts[j])):
+                stopped, left = (stopped + 1, left - price) if price <= left else (stopped, 0)
+            assert upper[i - 1] == pytest.approx((sum(counts[i:]) + stopped) / total)
+
+    def test_long_lists_are_bounded_in_one_pass(self) -> None:
+        """One step for each number of accepted drafts; n drafts are missing, which the last ones cost 1, 2, … of."""
+        length, missing = 100_000, 55
+        drafted = length * (length + 1) - missing
+        bounds = survival_bounds(record_of(Tally.of_histogram([1] * (length + 1), name="", drafted=drafted)))
+        assert bounds.upper[-1] == (1 + 10) / (length + 1)  # 1 + 2 + … + 10 = 55
+        assert bounds.upper[0] == bounds.lower[0] == length / (length + 1)
+
+
+@pytest.mark.parametrize("tallies", ["kinds", "listed", "requests"])
+def test_tables_beyond_the_limit_are_refused(tallies: str) -> None:
+    length = 6_000
+    several = {
+        "kinds": [Tally.of_histogram([1] * (length + 1), name="")],
+        "listed": [steps(np.arange(length), np.full(length, length) - (np.arange(length) < 9))],
+        "requests": [Tally.of_histogram([1, 1], name="")] * length
+        + [Tally.of_histogram([1] + [0] * (length - 1) + [1], name="")],
+    }[tallies]
+    with pytest.raises(otm.errors.TooLarge, match="Shorten the record's positions"):
+        estimate_tokens(record_of(*several))
+
 
 def simulate(rng: np.random.Generator, requests: int, *, adaptive: bool) -> AcceptanceRecord:
     """Requests of their own acceptance and length: the steps of one are alike, as in the world."""
