@@ -25,10 +25,15 @@ SAID: dict[str, dict[str, list[str]]] = {
             "otm/trees/vector.py: ({} in float32)",
         ],
     },
+    "otm.verbs.MAX_ENTRIES": {
+        "2^27": [
+            "otm/verbs.py: TooLarge: beyond {} entries",
+            "otm/lossy/induced.py: of races beyond {} entries",
+        ],
+    },
     "otm.drafts.base.MAX_SEQUENCES": {
         "four million": [
             "otm/drafts/base.py: TooLarge: beyond {} sequences",
-            "otm/verbs.py: TooLarge: beyond {} sequences",
             "otm/verifiers/base.py: `TooLarge` beyond {} sequences",
             "otm/verifiers/select_then_reject.py: beyond {} draft sequences",
             "otm/verifiers/tournament.py: beyond {} draft sequences",
