@@ -6,7 +6,7 @@ tree has it, whatever was accepted before. Where a pair agrees in stretches, tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,8 +55,9 @@ def draw_panels(
     handles: Sequence[Line2D],
     legend: str,
     about: str,
+    dashed: Collection[str] = STRATEGIES,
 ) -> Figure:
-    """Draw a row of panels for each pair, a column for each method."""
+    """Draw a row of panels for each pair, a column for each method; the legend gives a line to the strategies in `dashed`."""
     pairs = data["pairs"]
     canvas = Figure(figsize=(6.4, 3.4 * len(pairs) + 0.6), layout="constrained")
     rows = canvas.subplots(len(pairs), 2, sharey="row", squeeze=False)
@@ -65,7 +66,7 @@ def draw_panels(
             panel(axes, one)
             axes.set_title(METHODS[one["method"]], fontsize=9)
         row[0].set_ylabel(f"{pair['pair']}\n{label}", fontsize=9)
-    rows[0][0].legend(handles=[*_strategies(), *handles], loc=legend, fontsize=7)
+    rows[0][0].legend(handles=[*_strategies(dashed), *handles], loc=legend, fontsize=7)
     texts = ", ".join(f"{pair['num_texts']} from {pair['num_prompts']} prompts" for pair in pairs)
     drawing.note(canvas, f"points: exact expectations along texts of the target ({texts}),\n{about}")
     return canvas
@@ -126,8 +127,9 @@ def drafted_axis(axes: Axes, label: str) -> None:
     axes.set_xlabel(label, fontsize=9)
 
 
-def _strategies() -> list[Line2D]:
+def _strategies(dashed: Collection[str]) -> list[Line2D]:
+    lines = {s: drawing.DASHED if s in dashed else "none" for s in STRATEGIES}
     return [
-        Line2D([], [], color=COLOURS[s], marker=MARKERS[s], mfc="white", ls=drawing.DASHED, lw=1.3, label=NAMES[s])
+        Line2D([], [], color=COLOURS[s], marker=MARKERS[s], mfc="white", ls=lines[s], lw=1.3, label=NAMES[s])
         for s in STRATEGIES
     ]

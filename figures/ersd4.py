@@ -50,6 +50,7 @@ def draw(data: dict[str, Any]) -> Figure:
         legend="lower left",
         about="95 % intervals over prompts, in the largest tree of each strategy · dashed: 0-th order theory,\n"
         "none for the SpecInfer tree · grey: slope of Lemma 4.2's bound for one number m of further symbols",
+        dashed=[s for s in ersd.STRATEGIES if s != "SpecInfer"],
     )
 
 

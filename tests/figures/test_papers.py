@@ -1,7 +1,7 @@
 """The page of claims is written from the committed results."""
 
 from figures.captures import captures
-from figures.papers import CLAIMS, PAGE, _decided, page
+from figures.papers import CLAIMS, PAGE, _decided, little_loss, page
 
 
 def test_the_page_is_as_new_as_the_data() -> None:
@@ -19,3 +19,23 @@ def test_what_may_be_chance_is_open() -> None:
     assert _decided([(0.1, 0.05), (0.1, 0.2)]) is None
     assert _decided([(0.1, 0.05), (-0.1, 0.2)]) is None
     assert _decided([(-0.1, 0.2), (-0.3, 0.2)]) is False
+
+
+def _mentored(speedup: tuple[float, float], perplexity: tuple[float, float]) -> dict:
+    """Return a record: (ratio to lossless, factor that each interval reaches up and down) of both measures."""
+
+    def row(label: str, *measures: tuple[float, float]) -> dict:
+        fast, strange = ({"mean": mean, "low": mean / factor, "high": mean * factor} for mean, factor in measures)
+        return {"label": label, "mean": 2.0, "low": 1.9, "high": 2.1, "kl": 0.1, "speedup": fast, "perplexity": strange}
+
+    lossless = row("speculative", (1.0, speedup[1]), (1.0, perplexity[1]))
+    return {"rows": [lossless, row("Mentored(0.1)", speedup, perplexity)], "manifest": {"load average before": [0.5]}}
+
+
+def test_mentored_decoding_is_judged_by_intervals() -> None:
+    assert little_loss(_mentored((1.25, 1.01), (1.0, 1.01)))[0] is True
+    assert little_loss(_mentored((1.25, 1.3), (1.0, 1.01)))[0] is None
+    assert little_loss(_mentored((1.25, 1.01), (1.2, 1.2)))[0] is None
+    assert little_loss(_mentored((1.25, 1.3), (1.5, 1.1)))[0] is False
+    assert little_loss(_mentored((0.8, 1.01), (1.0, 1.01)))[0] is False
+    assert "× 1.25 [1.23, 1.27] in tokens per second (CPU, load 0.5)" in little_loss(_mentored((1.25, 1.01), (1.0, 1.01)))[1]
