@@ -79,7 +79,7 @@ from otm.verifiers.optimal.curtain import score_pieces
 Vector = NDArray[np.float64]
 
 _SMALLEST = np.finfo(np.float64).smallest_normal
-"""The mass from which on an atom has pieces: below it products lose their digits, and no draft will ever use it."""
+"""The least mass of an atom: below it products lose their digits. Its tokens, which nobody will ever draw, use the next atom."""
 
 _GEOMETRIC = np.unique(np.round(1.25 ** np.arange(90)).astype(np.int64))
 """Distances from the cut, in tokens, of the first atoms: the ratio 1.25 is what smooth level curves need."""
@@ -519,9 +519,10 @@ def build_scores(nodes: Nodes, at: NDArray[np.int64], k: int, num_tokens: int) -
 
 
 def _from_pieces(mass: Vector, atoms: Vector, k: int, num_tokens: int) -> Scores:
-    live = np.flatnonzero(mass >= _SMALLEST)
-    owners, lengths = score_pieces(mass[live].tolist(), atoms[live].tolist(), k)
-    owner, length = live[np.asarray(owners, dtype=np.int64)] + 1, np.asarray(lengths, dtype=np.float64)
+    heavy = mass >= _SMALLEST
+    mass, atoms = mass[heavy], atoms[heavy]
+    owners, lengths = score_pieces(mass.tolist(), atoms.tolist(), k)
+    owner, length = np.asarray(owners, dtype=np.int64) + 1, np.asarray(lengths, dtype=np.float64)
     gap = np.append(0.0, np.cumsum(length)[:-1])  # never cumsum − length, which loses the small gaps that large k looks at
     order = np.argsort(owner, kind="stable")
     return Scores(
@@ -556,7 +557,8 @@ class TokenScores:
     @functools.cached_property
     def level(self) -> Vector:
         """Planned E[g(U) | y] = clip(q/p, c, d) `(V,)`, −1 off supp p."""
-        return np.where(self.draft > 0, np.clip(ratios(self.draft, self.target), self.low, self.high), -1.0)
+        least = max(self.low, float(self.scores.level[1]))  # of the tokens below the lowest atom that has any mass
+        return np.where(self.draft > 0, np.clip(ratios(self.draft, self.target), least, max(least, self.high)), -1.0)
 
     @functools.cached_property
     def achieved(self) -> Vector:
