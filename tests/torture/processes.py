@@ -342,6 +342,8 @@ def quiet(ended: Ended, *statuses: int) -> None:
 
 _TRACKER = re.compile(
     r"Traceback \(most recent call last\):\n  File \"[^\"]*/multiprocessing/resource_tracker\.py\".*\n.*\nKeyError: .*\n"
+    # An interrupt while the interpreter itself forks is told by `logging`, which holds its locks then, and nobody can catch it.
+    r"|Exception ignored in: <function _releaseLock .*\nTraceback \(most recent call last\):\n(?:  .*\n)+KeyboardInterrupt: *\n"
 )
 
 
