@@ -29,6 +29,8 @@ from otm.verifiers.base import (
 MAX_ENTRIES = 1 << 27
 """Entries of the largest coupling; beyond, `TooLarge` says what to call instead."""
 
+_UNIFORMS_AT_ONCE = 1 << 21
+
 
 def optimal_acceptance(problem: Problem) -> Array:
     """Return the largest acceptance that any lossless verifier can reach on this problem.
@@ -293,11 +295,11 @@ def _require_room(rule: Rule, remedy: str) -> None:
 def output_marginal(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
     """Return the law of the output token, `(V,)`, summed over every draft sequence without holding their table.
 
-    Raises as `coupling`, though for the number of sequences only. Cost: O(V^k · V), memory of a few million entries.
+    Raises as `coupling`, of conditional rules for the number of sequences only. Cost: O(V^k · V), memory of a few million entries.
     """
     rule = prepare(verifier, problem)
     if isinstance(rule, Shared):
-        return coupling(verifier, problem).output_marginal
+        return _joint(rule).output_marginal
     law = np.zeros(rule.problem.num_tokens)
     for tokens, mass in live_blocks(rule):
         law += mass @ _kernel(rule, tokens)
@@ -327,12 +329,10 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: np.random.Ge
     True
     """
     drawn = list(runs(prepare(verifier, problem), size=check_count(size, name="size"), rng=check_rng(rng)))
-    drafts, output, accepted = (np.concatenate([getattr(one, name) for one in drawn]) for name in _PARTS)
+    drafts, output, accepted = (
+        np.concatenate([getattr(one, name) for one in drawn]) for name in ("drafts", "output", "accepted")
+    )
     return Samples(drafts=drafts, output=output, accepted=accepted)
-
-
-_PARTS = ("drafts", "output", "accepted")
-_UNIFORMS_AT_ONCE = 1 << 21
 
 
 def runs(rule: Rule, *, size: int, rng: np.random.Generator) -> Iterator[Samples]:

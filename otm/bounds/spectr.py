@@ -47,9 +47,7 @@ def spectr_upper(problem: Problem, *, subset: object) -> float:
     # Sequences are not merged here: the theorem takes the minimum sequence by sequence.
     table = enumerate_drafts(single.law, p)
     sets = collapse(table)
-    outside = np.append(np.where(members, 0.0, q), 0.0)[sets.tokens].sum(
-        axis=1
-    )  # −1, no token, reads the entry beyond the last
+    outside = sets.look_up(np.where(members, 0.0, q), absent=0.0).sum(axis=1)
     bound = first + math.fsum(np.minimum(table.mass, outside[sets.of_sequence]))
     # A sequence's mass has k factors, the mass outside Ω₀ up to V terms.
     width = single.num_tokens

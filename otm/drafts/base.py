@@ -117,6 +117,10 @@ class SetTable:
     mass: NDArray[Any]
     of_sequence: NDArray[np.int64]
 
+    def look_up(self, values: NDArray[Any], *, absent: Any) -> NDArray[Any]:
+        """Return each set's values of `(V,)`, `(m, k)`; `absent` where there is no token, as −1 reads the entry beyond the last."""
+        return np.append(values, absent)[self.tokens]
+
     def find(self, drafts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the set of each row of drafts `(n, k)`, −1 where it is none of these."""
         base = int(max(self.tokens.max(), drafts.max(initial=0))) + 2

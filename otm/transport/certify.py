@@ -61,9 +61,7 @@ def certify(
     moved = np.where(member, np.maximum(flow, 0), 0)
     moved = moved * _shrink(_sums(moved, rows, sets.mass), sets.mass)[rows]
     moved = moved * _shrink(_sums(moved, columns, target), target)[columns]
-    inside = (np.append(cut, True)[sets.tokens]).all(
-        axis=1
-    )  # S ⊆ T; −1, where there is no token, reads the entry beyond the last
+    inside = sets.look_up(cut, absent=True).all(axis=1)  # S ⊆ T
     lower, upper = _add(moved), 1 + _add(target[cut]) - _add(sets.mass[inside])
     if sets.mass.dtype != object:
         # docs/theory.md, "Accuracy": with e edges and at most N sequences merged into one set, both sides are within
